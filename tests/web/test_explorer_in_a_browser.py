@@ -26,7 +26,9 @@ VIEWS: dict[str, dict[str, Any]] = {
     "error": {"source": "x" * 5000},
     "tour": {"panel": "tour"},
     "beam": {"panel": "beam"},
-    "lab": {"panel": "lab", "off": "decoder.layers.1.cross_attention.1:zero"},
+    "lens": {"panel": "lens", "step": 1},
+    "lab": {"panel": "lab", "edit": "decoder.layers.1.cross_attention.1:zero"},
+    "patches": {"panel": "lab", "donor": "the old dog sleeps", "edit": "encoder.layers.0.self_attention.result@1"},
 }
 
 

@@ -1,5 +1,7 @@
 """Heads that are switched off: the address, the edits, and the numbers of the lab."""
 
+from urllib.parse import urlencode
+
 import pytest
 import torch
 
@@ -12,6 +14,7 @@ from glassformer.web.explorer.selection import Selection, parse_address
 from glassformer.web.explorer.session import Session
 from glassformer.web.settings import WebSettings
 from tiny_run import TinyRun
+from tiny_tasks import made
 
 FORCED = "?source=the+old+cat+sleeps&target=le+vieux+chat+dort&mode=forced"
 HEAD = HeadOff("decoder.layers.1.cross_attention", 1, "zero")
@@ -48,7 +51,7 @@ def test_mean_of_one_head_and_zero_of_another(session: Session) -> None:
 def test_unknown_heads_are_ignored_with_a_note(session: Session, text: str) -> None:
     notes: list[str] = []
     traced = session.examine(selected(f"{FORCED}&off={text}"), notes)
-    assert traced.heads_off == ()
+    assert traced.interventions == ()
     assert traced.example is traced.original
     assert "is no head of this model" in notes[0]
 
@@ -60,18 +63,50 @@ def test_no_head_off_is_no_edit(session: Session) -> None:
 
 
 def test_numbers_of_the_lab_are_those_of_the_ablation(session: Session, tiny: TinyRun) -> None:
-    selection = selected(f"{FORCED}&off={HEAD.text}&step=2")
-    traced = session.examine(selection, [])
-    lab = lab_of(traced.original, traced.example, tiny.translator, traced.heads_off, selection)
+    traced = session.examine(selected(f"{FORCED}&off={HEAD.text}&step=2"), [])
+    lab = lab_of(session, traced)
     predicted = torch.tensor([traced.original.predicted_ids])
     ablation = head_ablation(traced.original.model, Inputs.of(traced.original), predicted)
     expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]
     assert [head.change for row in lab.rows for head in row.heads] == expected
-    assert float(lab.loss) == pytest.approx(ablation.loss, abs=1e-3)
+    assert lab.change is not None
+    assert float(lab.change.loss) == pytest.approx(ablation.loss, abs=1e-3)
     place = list(attentions(traced.original.model)).index(HEAD.path)
-    assert float(lab.loss_after) == pytest.approx(ablation.loss + float(ablation.loss_change[place, 1]), abs=2e-3)
+    assert float(lab.change.loss_after) == pytest.approx(
+        ablation.loss + float(ablation.loss_change[place, 1]), abs=2e-3
+    )
     assert [head.off for row in lab.rows for head in row.heads].count(True) == 1
-    assert lab.before == tiny.translator.translate(["the old cat sleeps"])[0]
+    assert lab.change.output is not None
+    assert lab.change.output.before == tiny.translator.translate(["the old cat sleeps"])[0]
+
+
+def test_heads_off_by_their_former_name_in_the_address(session: Session) -> None:
+    assert selected(f"{FORCED}&off={HEAD.text}") == selected(f"{FORCED}&edit={HEAD.text}")
+    assert session.examine(selected(f"{FORCED}&edit={HEAD.text}"), []).interventions == (HEAD,)
+
+
+def test_ablation_is_computed_once_for_a_sentence(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab_of(session, session.examine(selected(f"{FORCED}&panel=lab"), []))
+    monkeypatch.setattr("glassformer.web.explorer.panels.lab.head_ablation", None)
+    lab_of(session, session.examine(selected(f"{FORCED}&panel=lab&off={HEAD.text}&step=1"), []))
+
+
+@pytest.mark.parametrize(("task", "text"), [("language", "the old cat"), ("masked", "the [MASK] cat")])
+def test_heads_off_in_models_of_one_text(task: str, text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    session = Session(made(tmp_path_factory, task).run, WebSettings())
+    stack = "decoder" if task == "language" else "encoder"
+    off = f"{stack}.layers.0.self_attention.1:zero"
+    traced = session.examine(selected(f"?{urlencode({'source': text, 'panel': 'lab', 'edit': off})}"), [])
+    lab, original = lab_of(session, traced), traced.original
+    inputs, predicted = Inputs.of(original), torch.tensor([original.predicted_ids])
+    ablation = head_ablation(original.model, inputs, predicted)
+    expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]
+    assert [head.change for row in lab.rows for head in row.heads] == expected
+    assert lab.change is not None
+    assert float(lab.change.loss) == pytest.approx(ablation.loss, abs=1e-3)
+    assert float(lab.change.loss_after) == pytest.approx(ablation.loss + float(ablation.loss_change[0, 1]), abs=2e-3)
+    assert lab.change.output is not None
+    assert lab.change.output.before
 
 
 def test_page_shows_chips_and_no_false_alarm(session: Session) -> None:

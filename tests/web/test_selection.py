@@ -25,6 +25,8 @@ SELECTIONS = st.builds(
     step=NUMBERS,
     interventions=st.lists(st.text(), max_size=4).map(tuple),
     panel=st.text(),
+    donor=st.text(),
+    grid=st.text(),
 )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from glassformer.errors import DataError
+from glassformer.explain.analysis.patching import continuation
 from glassformer.explain.example import Example
 from glassformer.explain.examples.text import (
     examine,
@@ -16,12 +17,14 @@ from glassformer.explain.examples.text import (
 )
 from glassformer.predict.loading import LoadedRun, load_run, task_at
 from glassformer.predict.translator import Translator
-from glassformer.taps import Edit
+from glassformer.taps import Edit, record
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries, NumberField
 from glassformer.web.explorer.selection import Selection
 
 BEAM_SIZE = 4
 """Hypotheses of a beam search where the run's own setting is greedy."""
+CONTINUED = 12
+"""Tokens that a language model adds to a text in the lab."""
 SEED = 1
 """Random seed of a sampled translation, so that an address always shows the same one."""
 
@@ -100,6 +103,20 @@ class ExploredTranslator(Texts):
         """True if every word of ``text`` is in the vocabulary."""
         return not self.translator.tokenizers.source.unknown(text)
 
+    def rewritten(self, original: Example, edits: Mapping[str, Edit], stepwise: bool) -> str:
+        """The model's own translation under edits, by its usual search.
+
+        ``stepwise``: by greedy search without a cache, which edits of single positions need: each step reads the whole
+        beginning of the target.
+        """
+        options: dict[str, Any] = {"beam_size": 1, "n_best": 1, "sample": False} if stepwise else {}
+        if not edits:
+            return self.translator.translate([original.source], **options)[0]
+        if stepwise:
+            options |= {"use_cache": False, "precision": "float32"}
+        with record(self.model, keep="memory", edits=edits):
+            return self.translator.translate([original.source], **options)[0]
+
 
 @dataclass(frozen=True)
 class ExploredText(Texts):
@@ -138,6 +155,16 @@ class ExploredText(Texts):
     def knows(self, text: str) -> bool:
         """True if every word of ``text`` is in the vocabulary."""
         return not self.run.tokenizer.unknown(text)
+
+    def rewritten(self, original: Example, edits: Mapping[str, Edit], stepwise: bool) -> str:
+        """The text that a language model adds under edits, by greedy search; the output of another model."""
+        tokenizer = self.run.tokenizer
+        if self.run.task != "language":
+            selection = Selection(source=original.source)
+            return self.example(selection, "", edits).output if edits else original.output
+        written = continuation(self.model, original.source_ids, CONTINUED, edits, tokenizer.end_id)
+        text: str = tokenizer.decode(written)
+        return text.strip()
 
 
 def load_explored(path: Path, folder: Path | None = None, files: tuple[Path, ...] = ()) -> ExploredModel:

@@ -13,7 +13,7 @@ from glassformer.explain.page.wording import direction, equation, token
 from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.storage.run_folder import resolve
-from glassformer.web.explorer.interventions import HeadOff
+from glassformer.web.explorer.interventions import Intervention
 from glassformer.web.explorer.panels import curve
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT
 from glassformer.web.explorer.panels.cell import cell_of
@@ -22,6 +22,8 @@ from glassformer.web.explorer.panels.heads import head_rows
 from glassformer.web.explorer.panels.matrix import table_of
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.output import output_of
+from glassformer.web.explorer.panels.patch_grid import resolve_grid
+from glassformer.web.explorer.panels.row_editor import row_editor_of
 from glassformer.web.explorer.panels.sentence import WIDTH
 from glassformer.web.explorer.panels.timeline import timeline_of
 from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
@@ -54,13 +56,16 @@ class Crumb(NamedTuple):
     address: str
 
 
-def render_page(session: Session, query: str) -> ExplorerPage:
-    """The page of an address. An error of the user is a page too, with status 422."""
+def render_page(session: Session, query: str, complete: bool = True) -> ExplorerPage:
+    """The page of an address. An error of the user is a page too, with status 422.
+
+    If it need not be ``complete``, analyses that take long are left to a second answer.
+    """
     selection, notes = parse_address(query)
     try:
         traced = session.examine(selection, notes)
         selection = resolve_selection(_resolve_view(traced.selection, traced.example, notes), traced.example, notes)
-        panels = _panels(session, replace(traced, selection=selection))
+        panels = _panels(session, replace(traced, selection=selection, complete=complete))
     except GlassformerError as error:
         values = {**_nothing(), "error": str(error), "output_text": selection.target}
         return ExplorerPage(_write(session, selection, notes, values), 422)
@@ -71,7 +76,7 @@ def render_page(session: Session, query: str) -> ExplorerPage:
 
 def _resolve_view(selection: Selection, example: Example, notes: list[str]) -> Selection:
     if not selection.panel or selection.panel in views_of(example):
-        return selection
+        return resolve_grid(selection, example, notes) if selection.panel == "lab" else selection
     notes.append(f"There is no panel {selection.panel[:40]!r} here; this is the whole model.")
     return replace(selection, panel="")
 
@@ -104,7 +109,20 @@ def _write(session: Session, selection: Selection, notes: list[str], values: dic
 
 def _nothing() -> dict[str, Any]:
     """Panels of a page with an error."""
-    names = ("example", "map", "output", "timeline", "sentence", "image", "series", "table", "cell", "view", "field")
+    names = (
+        "example",
+        "map",
+        "output",
+        "timeline",
+        "sentence",
+        "image",
+        "series",
+        "table",
+        "editor",
+        "cell",
+        "view",
+        "field",
+    )
     texts = {"title": "", "summary": "", "model_line": "", "legend": ""}
     return {
         **dict.fromkeys(names),
@@ -138,13 +156,14 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     else:
         values["table"] = table_of(example, selection)
         values["cell"] = cell_of(example, selection) if level == "cell" else None
+        values["editor"] = row_editor_of(traced)
     crumbs = _crumbs(selection)
     if level == "model":
         tabs = {"": FIRST.get(example.task, "Attention"), **{name: view.title for name, view in views.items()}}
         values["tabs"] = [
             Tab(text, replace(selection, panel=name).address, name == selection.panel) for name, text in tabs.items()
         ]
-    values["chips"] = [_chip(one, traced) for one in traced.heads_off]
+    values["chips"] = [_chip(one, traced) for one in traced.interventions]
     values |= {
         "example": example,
         "translates": example.translated,
@@ -161,10 +180,10 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     return values
 
 
-def _chip(head: HeadOff, traced: TracedSelection) -> Tab:
-    """A head that is off, with the address of the view in which it is on again."""
-    rest = tuple(one.text for one in traced.heads_off if one != head)
-    return Tab(head.title, replace(traced.selection, interventions=rest).address, False)
+def _chip(one: Intervention, traced: TracedSelection) -> Tab:
+    """An intervention, with the address of the view without it."""
+    rest = tuple(other.text for other in traced.interventions if other != one)
+    return Tab(one.title, replace(traced.selection, interventions=rest).address, False)
 
 
 def _crumbs(selection: Selection) -> list[Crumb]:

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 logger = logging.getLogger("uvicorn.error")
 FRAGMENT = "x-fragment"
-"""Header of requests by the page's own script, which wait for the model; a new page shows that it is loading."""
+"""Header of requests by the page's own script, which wait for the model; a new page shows that it is loading.
+
+``first`` asks for what is quick, and analyses that take long follow; ``whole`` asks for all.
+"""
 BYTES = "application/octet-stream"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATIC = files("glassformer.web.explorer") / "static"
@@ -85,10 +88,10 @@ def explorer_routes(one: Explorer) -> APIRouter:
 
 
 async def _page(one: Explorer, request: Request) -> Response:
-    query = request.url.query
+    query, complete = request.url.query, request.headers.get(FRAGMENT) != "first"
 
     def job(session: "Session") -> Response:
-        page = explorer.render_page(session, query)
+        page = explorer.render_page(session, query, complete)
         return HTMLResponse(page.html, page.status)
 
     return await _answer(one, request, job)

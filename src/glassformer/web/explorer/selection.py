@@ -22,7 +22,8 @@ class Selection:
 
     ``part``, ``layer`` and ``sublayer`` name a module: ``decoder``, 1, ``cross_attention``. ``stage`` is the name of a
     tensor of that module, ``row`` and ``column`` a number in it, ``step`` the position of the target that is explained.
-    ``panel`` is another view of the whole model: ``tour``, ``beam`` or ``lab``.
+    ``panel`` is another view of the whole model: ``tour``, ``beam`` or ``lab``. ``donor`` is the second sentence, from
+    which activations are patched, and ``grid`` the group of activations that the lab compares.
     """
 
     checkpoint: str = ""
@@ -39,6 +40,8 @@ class Selection:
     step: int | None = None
     interventions: tuple[str, ...] = ()
     panel: str = ""
+    donor: str = ""
+    grid: str = ""
 
     @property
     def level(self) -> Level:
@@ -89,7 +92,8 @@ class Selection:
     @property
     def input_key(self) -> tuple[object, ...]:
         """The fields that decide the trace."""
-        return self.checkpoint, self.source, self.target, self.mode, self.interventions
+        donor = self.donor if any("@" in text for text in self.interventions) else ""
+        return self.checkpoint, self.source, self.target, self.mode, self.interventions, donor
 
 
 class Key(NamedTuple):
@@ -133,17 +137,21 @@ KEYS: dict[str, Key] = {
     "row": _number_key("row"),
     "column": _number_key("column"),
     "step": _number_key("step"),
-    "interventions": Key("off", lambda value: value, tuple),
+    "interventions": Key("edit", lambda value: value, tuple),
     "panel": _text_key("panel"),
+    "donor": _text_key("donor"),
+    "grid": _text_key("grid"),
 }
 """The table of the address: one row for each field of ``Selection``."""
+FORMER = {"off": "edit"}
+"""Names that addresses had before."""
 
 
 def parse_address(query: str) -> tuple[Selection, list[str]]:
     """The selection of a query, and a note for each value that cannot be read; unknown names are ignored."""
     texts: dict[str, list[str]] = {}
     for name, text in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
-        texts.setdefault(name, []).append(text)
+        texts.setdefault(FORMER.get(name, name), []).append(text)
     values: dict[str, Any] = {}
     notes = [EMPTY_SOURCE] if texts.get("source", ["a"])[-1] == "" else []
     for field, key in KEYS.items():

@@ -4,11 +4,12 @@ import re
 import tomllib
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from glassformer.demo_corpus.grammar import DEMO_SENTENCE
 from glassformer.errors import DataError, GlassformerError
@@ -18,7 +19,7 @@ from glassformer.predict.loading import task_at
 from glassformer.storage.manifest import MANIFEST
 from glassformer.storage.run_folder import CHECKPOINTS, RunFolder, resolve, step_of
 from glassformer.taps import Edit
-from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_interventions
+from glassformer.web.explorer.interventions import Intervention, edits_of, parse_interventions
 from glassformer.web.explorer.models import ExploredModel, ExploredTranslator, bytes_of, load_explored, with_mask
 from glassformer.web.explorer.panels.beam_tree import BeamSearch, search_of
 from glassformer.web.explorer.panels.canvas import region_bytes
@@ -26,7 +27,11 @@ from glassformer.web.explorer.places import resolve_selection
 from glassformer.web.explorer.selection import EMPTY_SOURCE, Selection, parse_address
 from glassformer.web.settings import WebSettings
 
+Result = TypeVar("Result")
 MODELS_IN_MEMORY = 3
+RESULTS_IN_MEMORY = 64
+SMALL = 5e7
+"""Parameters times tokens of an input whose analyses are part of its first view; those of others follow it."""
 FIRST_LINES = 200
 """Lines of the validation text among which the first sentence is chosen."""
 WORDS = range(4, 10)
@@ -49,9 +54,21 @@ class TracedSelection:
     selection: Selection
     example: Example
     original: Example
-    """The example with every head on."""
-    heads_off: tuple[HeadOff, ...]
+    """The example without interventions."""
+    interventions: tuple[Intervention, ...]
     explored: ExploredModel
+    donor: Example | None = None
+    """The second sentence of the lab, with the target of the first one."""
+    key: tuple[object, ...] = ()
+    """Key of the model and the input, without interventions."""
+    complete: bool = True
+    """True if the view contains every analysis; else those that take long follow in a second answer."""
+
+    @property
+    def is_small(self) -> bool:
+        """True if an analysis delays the view by little."""
+        tokens = sum(len(side.tokens) for side in self.original.sides)
+        return tokens * sum(one.numel() for one in self.original.model.parameters()) <= SMALL
 
 
 class Session:
@@ -62,6 +79,7 @@ class Session:
         self._models: OrderedDict[tuple[object, ...], ExploredModel] = OrderedDict()
         self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
         self._searches: OrderedDict[tuple[object, ...], BeamSearch] = OrderedDict()
+        self._results: OrderedDict[tuple[object, ...], object] = OrderedDict()
 
     @property
     def name(self) -> str:
@@ -105,11 +123,58 @@ class Session:
             notes.append("A forced target needs a text; this is the model's own translation.")
         if selection.mode != "forced" and explored.translates:
             selection = replace(selection, target="")
-        original = self._trace(explored, path, replace(selection, interventions=()), None)
-        heads = tuple(parse_interventions(selection.interventions, original, notes)) if selection.interventions else ()
-        selection = replace(selection, interventions=tuple(one.text for one in heads))
-        example = self._trace(explored, path, selection, edits_of(heads, original)) if heads else original
-        return TracedSelection(selection, example, original, heads, explored)
+        original = self._trace(explored, path, replace(selection, interventions=()))
+        donor = self._donor(explored, path, selection, original, notes)
+        recorded = None if donor is None else donor.trace
+        found = tuple(parse_interventions(selection.interventions, original, notes, recorded))
+        selection = replace(selection, interventions=tuple(one.text for one in found))
+        example = original
+        if found:
+            example = self._trace(explored, path, selection, original.target, edits_of(found, original, recorded))
+        key = (*_version_of(path), *replace(selection, interventions=()).input_key)
+        return TracedSelection(selection, example, original, found, explored, donor, key)
+
+    def _donor(
+        self, explored: ExploredModel, path: Path, selection: Selection, original: Example, notes: list[str]
+    ) -> Example | None:
+        """The example of the second sentence, with the same target; None where there is none, or none is needed."""
+        patches = any("@" in text for text in selection.interventions)
+        if not patches and selection.panel != "lab":
+            return None
+        if not selection.donor.strip():
+            if selection.donor:
+                notes.append("The second sentence was empty; patching needs one.")
+            return None
+        target = original.target if explored.translates else selection.target
+        chosen = replace(selection, source=selection.donor, target=target, mode="forced", interventions=())
+        try:
+            self._check_length(explored, chosen)
+            return self._trace(explored, path, chosen)
+        except DataError as error:
+            notes.append(f"The second sentence cannot be used: {error}.")
+            return None
+
+    def result(self, traced: TracedSelection, key: tuple[object, ...], compute: Callable[[], Result]) -> Result | None:
+        """The result of an analysis, from memory or computed now; None if it follows in a second answer."""
+        whole = (*traced.key, *key)
+        if whole not in self._results:
+            if not traced.complete and not traced.is_small:
+                return None
+            self._results[whole] = compute()
+        self._results.move_to_end(whole)
+        while len(self._results) > RESULTS_IN_MEMORY:
+            self._results.popitem(last=False)
+        return self._results[whole]  # type: ignore[return-value]
+
+    def suggestion(self, traced: TracedSelection) -> str:
+        """Another sentence of the validation text, with as many tokens if there is one."""
+        explored, selection = traced.explored, traced.selection
+        others = [line for line in self._validation_lines() if explored.knows(line) and line != selection.source]
+        if not traced.original.translated:
+            return ""
+        count = [explored.lengths(replace(selection, source=line))[0][0] for line in others]
+        same = len(traced.original.source_ids) - 1
+        return next((line for line, size in zip(others, count, strict=True) if size == same), next(iter(others), ""))
 
     def search(self, traced: TracedSelection) -> BeamSearch:
         """The beam search of the source, with every hypothesis that it considered."""
@@ -179,13 +244,18 @@ class Session:
                 raise DataError(f"the text has {tokens:,} tokens; this page shows at most {most:,}: shorten it")
 
     def _trace(
-        self, explored: ExploredModel, path: Path, selection: Selection, edits: Mapping[str, Edit] | None
+        self,
+        explored: ExploredModel,
+        path: Path,
+        selection: Selection,
+        output: str | None = None,
+        edits: Mapping[str, Edit] | None = None,
     ) -> Example:
-        """The example from memory, or traced now; edits do not change the target that is explained."""
+        """The example from memory, or traced now, of the target ``output``; that of the selection if it is None."""
         key = (*_version_of(path), *selection.input_key)
         if key not in self._traces:
-            output = explored.output(selection)
-            self._traces[key] = explored.example(selection, output, edits)
+            target = explored.output(selection) if output is None else output
+            self._traces[key] = explored.example(selection, target, edits)
         self._traces.move_to_end(key)
         self._drop_old_traces()
         return self._traces[key]

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from glassformer.explain.example import Example
-from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
 from glassformer.web.explorer.panels.curve import Curve, curve_of
-from glassformer.web.explorer.panels.lab import LabView, lab_of
+from glassformer.web.explorer.panels.lab import lab_of
+from glassformer.web.explorer.panels.lens import LensView, has_lens, lens_of
 from glassformer.web.explorer.panels.patches import patches_of
 from glassformer.web.explorer.panels.sentence import sentence_of
 from glassformer.web.explorer.panels.tour import TourStop, tour_of
@@ -33,15 +33,15 @@ def _beam(session: Session, traced: TracedSelection) -> BeamView:
     return view_of(session.search(traced), traced.explored.translator, traced.example, traced.selection)
 
 
-def _lab(session: Session, traced: TracedSelection) -> LabView:
-    assert isinstance(traced.explored, ExploredTranslator)
-    return lab_of(traced.original, traced.example, traced.explored.translator, traced.heads_off, traced.selection)
+def _lens(session: Session, traced: TracedSelection) -> LensView:
+    return lens_of(traced.example, traced.selection)
 
 
 VIEWS: dict[str, View] = {
     "tour": View("Tour", lambda example: True, _tour),
     "beam": View("Beam search", lambda example: example.translated, _beam),
-    "lab": View("Heads off", lambda example: example.translated and isinstance(example.model, EncoderDecoder), _lab),
+    "lens": View("Logit lens", has_lens, _lens),
+    "lab": View("Lab", has_lens, lab_of),
 }
 """Name in the address and of the template → the view, in the order of the tabs."""
 

@@ -98,8 +98,8 @@ def cell_of(example: Example, selection: Selection) -> CellView:
     value = float(example.trace.at(name, **batch, **index))
     python = f'glassformer.explain(example.trace, "{name}", {", ".join(f"{k}={v}" for k, v in index.items())})'
     try:
-        if is_replaced(selection.interventions, name, selection.head):
-            raise ConfigError("This number was replaced, because its head is off; its formula does not apply.")
+        if is_replaced(selection.interventions, name, selection.head, selection.row or 0):
+            raise ConfigError("This number was replaced by an intervention; its formula does not apply.")
         formula = explain(example.trace, name, **index)
     except ConfigError as error:
         shortest, empty = _shortest(example, name, value), Markup("")

@@ -143,9 +143,10 @@ def _card(example: Example, selection: Selection, name: str) -> TensorCard:
     picture = "" if wide else data_address(values, kind_of(name))
     head = selection.head or 0 if head_count(example, name) else None
     address = replace(select(selection, example, name), head=head).address
-    check, checked = _check(example, name, selection.head or 0)
     if is_replaced(selection.interventions, name, selection.head):
-        check = "replaced"
+        check, checked = "replaced", ""
+    else:
+        check, checked = _check(example, name, selection.head or 0)
     follows = own and stage.rpartition(".")[2] not in BEGINNINGS
     return TensorCard(text, name, sizes, picture, address, check, checked, wide, follows)
 

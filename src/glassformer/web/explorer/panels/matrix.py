@@ -13,7 +13,7 @@ from glassformer.explain.matrix import Axis
 from glassformer.explain.page.sheets import shade_class, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
 from glassformer.text.decimals import decimal, difference
-from glassformer.web.explorer.interventions import is_replaced
+from glassformer.web.explorer.interventions import replaced_rows
 from glassformer.web.explorer.panels.canvas import CanvasView, canvas_of
 from glassformer.web.explorer.panels.chain import values_of
 from glassformer.web.explorer.panels.wording import TensorText, tensor_text
@@ -32,7 +32,7 @@ from glassformer.web.explorer.selection import Selection
 
 TOKENS_LISTED, NUMBERS_LISTED = 32, 16
 """Entries of an axis that a table shows: of tokens, and of others; further ones are reached by the links below it."""
-REPLACED = "This tensor was replaced, because its head is off; its formula does not apply."
+REPLACED = "This tensor was replaced by an intervention; its formula does not apply."
 MAX_CHECKS = 640
 """Numbers of a table that are checked; of a larger one those of its first rows."""
 
@@ -83,9 +83,8 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
     part, _, sublayer, stage = split_name(example.model, name)
     text = tensor_text(stage, ".".join(filter(None, (part, sublayer))), example.model.get_submodule(selection.path))
     matrix = TracedMatrix.of(example.trace, name, text.meaning, rows, columns, fixed, kind_of(name))
-    wrong, state, check = _checks(matrix)
-    if is_replaced(selection.interventions, name, selection.head):
-        wrong, state, check = set(), "unchecked", REPLACED
+    replaced = replaced_rows(selection.interventions, name, selection.head)
+    wrong, state, check = (set(), "unchecked", REPLACED) if replaced is None else _checks(matrix, replaced)
     whole = matrix.scale.kind == "weights" and matrix.has_every_column and not name.endswith("mask")
     sizes = [size_of(example, name, axis) for axis in axes]
     cut = [size for size, window in zip(sizes, windows, strict=True) if len(window) < size]
@@ -184,13 +183,15 @@ def _pages(selection: Selection, sizes: Sequence[int], windows: Sequence[Sequenc
     return found
 
 
-def _checks(matrix: TracedMatrix) -> tuple[set[tuple[int, int]], str, str]:
-    """Wrong cells, the state of the check, and a sentence on what was checked."""
+def _checks(matrix: TracedMatrix, replaced: Sequence[int] = ()) -> tuple[set[tuple[int, int]], str, str]:
+    """Wrong cells, the state of the check, and a sentence on what was checked: all but the replaced rows."""
     width = len(matrix.columns)
     count = max(1, MAX_CHECKS // width)
     wrong, largest, checked, missing = set(), 0.0, 0, ""
     try:
         for row in range(min(count, len(matrix.rows))):
+            if matrix.rows.indices[row] in replaced:
+                continue
             for column in range(width):
                 check = matrix.formula(row, column).check
                 checked += 1
@@ -203,6 +204,8 @@ def _checks(matrix: TracedMatrix) -> tuple[set[tuple[int, int]], str, str]:
         return wrong, "failed", f"✗ {len(wrong):,} of {checked:,} numbers are not what their formula gives"
     if missing:
         return wrong, "unchecked", missing
+    if not checked:
+        return wrong, "unchecked", REPLACED
     of = f"all {checked:,}" if checked == matrix.values.size else f"{checked:,} of {matrix.values.size:,}"
     text = f"✓ {of} numbers shown are recomputed from their operands: largest |Δ| {difference(largest)}"
     return wrong, "passed", text

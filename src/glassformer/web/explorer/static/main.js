@@ -5,6 +5,7 @@ import { listenToCanvases } from "./canvas.js";
 import { listenToCopies } from "./copies.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
+import { listenToLab } from "./lab.js";
 import { listenToSliders, restoreSliders, settingsOfSliders } from "./output.js";
 import { listenToTheme } from "./theme.js";
 
@@ -25,15 +26,16 @@ const dirty = new Map();
  * Show an address, which contains every edited input. An answer that is no page is a message; the view stays.
  * @param {string} address
  * @param {"push" | "replace" | "none"} history
+ * @param {"first" | "whole"} part analyses that take long follow the first part
  */
-async function show(address, history) {
+async function show(address, history, part = "first") {
   pending?.abort();
   clearTimeout(timer);
   const request = (pending = new AbortController());
   const sent = new Map(dirty);
   document.documentElement.toggleAttribute("data-busy", true);
   try {
-    const answer = await fetch(address, { headers: { "x-fragment": "1" }, signal: request.signal });
+    const answer = await fetch(address, { headers: { "x-fragment": part }, signal: request.signal });
     if (answer.status === 401) throw new Error("The key of this page is no longer valid; open the printed address again.");
     const text = await answer.text();
     const page = new DOMParser().parseFromString(text, "text/html");
@@ -43,7 +45,8 @@ async function show(address, history) {
     if (history === "push") window.history.pushState(null, "", address);
     if (history === "replace") window.history.replaceState(null, "", address);
     await move(page);
-    say(page.title.split(" · ")[0] ?? "");
+    if (part === "first") say(page.title.split(" · ")[0] ?? "");
+    if (part === "first" && document.querySelector("[data-pending]")) void show(address, "none", "whole");
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     const message = error instanceof Error ? error.message : String(error);
@@ -81,6 +84,7 @@ function swap(page) {
   const editing = focused?.closest("#input") !== null && focused?.closest("#input") !== undefined;
   const changed = document.body.dataset.level !== page.body.dataset.level;
   const sliders = settingsOfSliders();
+  const typed = focused instanceof HTMLInputElement && focused.value !== focused.defaultValue ? focused.value : null;
   for (const slot of document.querySelectorAll("[data-slot]")) {
     const fresh = page.querySelector(`[data-slot="${slot.getAttribute("data-slot")}"]`);
     if (fresh && fresh.innerHTML !== slot.innerHTML) slot.replaceChildren(...fresh.childNodes);
@@ -91,6 +95,7 @@ function swap(page) {
   for (const name of ["source", "target", "mode", "checkpoint"]) copyValue(page, name, focused);
   if (editing) return;
   const same = key ? document.querySelector(`[data-key="${CSS.escape(key)}"], #${CSS.escape(key)}`) : null;
+  if (typed !== null && same instanceof HTMLInputElement && same.type === "text") same.value = typed;
   const cell = document.querySelector(".numbers a[tabindex='0']");
   const title = document.getElementById("stage-title");
   const next = same ?? (changed && focused !== document.body ? (document.body.dataset.level === "cell" ? cell : title) : null);
@@ -207,6 +212,7 @@ window.addEventListener("popstate", () => {
 });
 
 listenToKeys();
+listenToLab();
 listenToHover();
 listenToCopies();
 listenToSliders();
