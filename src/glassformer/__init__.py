@@ -17,6 +17,7 @@ Look inside:
     glassformer.save_view(glassformer.view(example, "decoder.0.cross_attention"), "attention.svg")
     glassformer.walkthrough("runs/multi30k", "A dog runs.")         # step by step, with checks
     glassformer.report("runs/multi30k", "A dog runs.").save("report.html")
+    glassformer.explore(translator, "A dog runs.")                  # the same page, in a notebook
     with glassformer.trace(model, edits={"*.weights": f}) as t:     # record and edit any model
         model(source, target)
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from glassformer.taps import tap, tracing
     from glassformer.train import parse_config, read_config
     from glassformer.train.function import train
+    from glassformer.web.notebook import explore
 
 __version__ = "0.1.0"
 
@@ -60,6 +62,7 @@ _HOMES = {
     "View": "explain",
     "examine": "explain",
     "explain": "explain",
+    "explore": "web.notebook",
     "load": "predict",
     "parse_config": "train",
     "read_config": "train",
@@ -94,6 +97,7 @@ __all__ = [
     "View",
     "examine",
     "explain",
+    "explore",
     "load",
     "parse_config",
     "read_config",

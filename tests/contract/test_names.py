@@ -96,6 +96,7 @@ def test_public_names_of_the_package() -> None:
         "View",
         "examine",
         "explain",
+        "explore",
         "load",
         "parse_config",
         "read_config",

@@ -1,6 +1,6 @@
 """One example of any task: its input and output in words, the words along each axis, and the recorded forward pass."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -12,6 +12,7 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.explain.matrix import Label
 from glassformer.explain.trace import Trace
 from glassformer.predict.loading import task_at
+from glassformer.taps import Edit
 from glassformer.tasks import TASKS, resolve_name
 from glassformer.text.notebook import facts_as_html, weights_as_html
 from glassformer.text.tokenizer import Tokenizer
@@ -199,12 +200,14 @@ class Example:
 @dataclass(frozen=True)
 class ExampleInput:
     """An example to trace: ``text`` is a text, or the path of an image or a table; ``second`` is a translation, or the
-    second text of a pair. ``keep`` is a glob of the tensors to record, ``device`` where the model computes."""
+    second text of a pair. ``keep`` is a glob of the tensors to record, ``device`` where the model computes. ``edits``
+    change tensors by name, as in ``trace``."""
 
     text: str
     second: str | None = None
     keep: str = "*"
     device: str = "cpu"
+    edits: Mapping[str, Edit] | None = None
 
 
 def examine_run(run: str | Path, example: ExampleInput) -> Example:

@@ -1,6 +1,7 @@
 """One sentence's walkthrough as a page of its own: a single file, which asks nothing of anybody."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -50,9 +51,10 @@ class RenderedStep:
         return len(self.step.checks) + len(self.formulas)
 
 
-def report(example: Example) -> str:
+def report(example: Example, notes: Sequence[str] = ()) -> str:
     """The steps of the walkthrough, with the model, all attention and, of a translation, the alignment: one HTML file.
 
+    ``notes`` are sentences at its beginning, such as on the edits of the trace.
     Nothing in it is fetched: style, script and numbers are inside, and the page forbids itself any request.
     """
     numbers = Numbers()
@@ -78,7 +80,7 @@ def report(example: Example) -> str:
             galleries=galleries_of(example, numbers),
             translated=example.translated,
             alignment=alignment,
-            limits=_limits(example),
+            limits=[*notes, *_limits(example)],
             numbers=numbers,
             palette=" ".join(palette()),
             latex=json.dumps(LATEX),

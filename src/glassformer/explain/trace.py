@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -25,10 +27,7 @@ class Trace(AxisRecording):
 
     def to_npz(self, path: str | Path) -> None:
         """Every tensor by its name, bfloat16 (which NumPy lacks) as float32; ``axes`` holds their axes as JSON."""
-        arrays = {
-            name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
-            for name, tensor in self._named()
-        }
+        arrays = {name: as_array(tensor) for name, tensor in self._named()}
         np.savez_compressed(path, axes=np.array(json.dumps(self._axes())), **arrays)  # type: ignore[arg-type]
 
     def to_safetensors(self, path: str | Path) -> None:
@@ -61,6 +60,12 @@ class Trace(AxisRecording):
             rows.append(f"<tr>{cells}</tr>")
         head = "<tr><th>name</th><th>axes</th><th>from … to</th></tr>"
         return f"<table><caption>{escape(repr(self))}</caption>{head}{''.join(rows)}</table>"
+
+
+def as_array(tensor: Tensor) -> NDArray[Any]:
+    """The numbers of a tensor, in its type if NumPy has it; bfloat16 as float32."""
+    array: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+    return array
 
 
 @contextmanager

@@ -82,11 +82,11 @@ def examine_image_file(run: str | Path, example: ExampleInput) -> Example:
     format = ImageFormat.parse(loaded.setting("format"), "format")
     if not Path(example.text).is_file():
         raise DataError(f"{example.text}: there is no such picture; this run reads PNG and JPEG files")
-    return examine_image(loaded.model, format, example.text, example.keep)
+    return examine_image(loaded.model, format, example.text, example.keep, example.edits)
 
 
 def examine_table(run: str | Path, example: ExampleInput) -> Example:
     loaded = load_run(run, device=example.device)
     format = SeriesFormat.parse(loaded.setting("format"), "format")
     table = read_table(example.text, date="", columns=list(format.columns))
-    return examine_series(loaded.model, format, table.values, example.keep)
+    return examine_series(loaded.model, format, table.values, example.keep, example.edits)

@@ -106,28 +106,32 @@ def examine_tags(
 
 
 def examine_translation(run: str | Path, example: ExampleInput) -> Example:
-    return examine(Translator.load(run, device=example.device), example.text, example.second, example.keep)
+    return examine(
+        Translator.load(run, device=example.device), example.text, example.second, example.keep, example.edits
+    )
 
 
 def examine_language(run: str | Path, example: ExampleInput) -> Example:
     loaded = load_run(run, device=example.device)
-    return examine_continuation(loaded.model, loaded.tokenizer, example.text, example.keep)
+    return examine_continuation(loaded.model, loaded.tokenizer, example.text, example.keep, example.edits)
 
 
 def examine_masked_text(run: str | Path, example: ExampleInput) -> Example:
     loaded = load_run(run, device=example.device)
-    return examine_masked(loaded.model, loaded.tokenizer, example.text, example.keep)
+    return examine_masked(loaded.model, loaded.tokenizer, example.text, example.keep, example.edits)
 
 
 def examine_classification(run: str | Path, example: ExampleInput) -> Example:
     loaded = load_run(run, device=example.device)
     texts = [example.text] if example.second is None else [example.text, example.second]
-    return examine_class(loaded.model, loaded.tokenizer, texts, loaded.setting("labels"), example.keep)
+    return examine_class(loaded.model, loaded.tokenizer, texts, loaded.setting("labels"), example.keep, example.edits)
 
 
 def examine_tagging(run: str | Path, example: ExampleInput) -> Example:
     loaded = load_run(run, device=example.device)
-    return examine_tags(loaded.model, loaded.tokenizer, example.text, loaded.setting("tags"), example.keep)
+    return examine_tags(
+        loaded.model, loaded.tokenizer, example.text, loaded.setting("tags"), example.keep, example.edits
+    )
 
 
 @torch.no_grad()

@@ -61,18 +61,22 @@ def lines_of(panels: int, most: int) -> tuple[int, int]:
     return lines, -(-panels // lines)
 
 
-def svg(title: str, matrices: Sequence[Matrix]) -> str:
-    """Matrices in lines, the titles of their axes once, the color bar at the right."""
+def svg(title: str, matrices: Sequence[Matrix], adaptive: bool = True) -> str:
+    """Matrices in lines, the titles of their axes once, the color bar at the right.
+
+    ``adaptive``: dark paper where the page is dark; otherwise always light.
+    """
     grid, first = _grid(matrices), matrices[0]
     width = max(grid.width + 34 + 96, 8 * len(title) + 44)
     bar = max(110.0, min(grid.height - grid.top - 14, 220.0))
     height = 66 + max(grid.height, grid.top + bar, CHARACTER * len(first.rows.title)) + 14
+    style = f"<style>{_STYLE}</style>" if adaptive else ""
     summary = f"rows: {first.rows.title}; columns: {first.columns.title}; shade: {first.scale.title}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="glassformer-view" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" style="max-width:100%;height:auto" '
         'font-family="ui-monospace, monospace" font-size="12" role="img">',
-        f"<title>{escape(title)}</title><desc>{escape(summary)}</desc><style>{_STYLE}</style>",
+        f"<title>{escape(title)}</title><desc>{escape(summary)}</desc>{style}",
         f'<rect class="paper" width="{width:g}" height="{height:g}" fill="#ffffff"/>',
         '<g class="ink" fill="#16181d">',
         f'<text x="22" y="26" font-size="14" font-weight="bold">{escape(title)}</text>',

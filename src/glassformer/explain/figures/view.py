@@ -5,6 +5,7 @@ A file is a picture, every number, or a table, by the suffix of its name.
 
 import csv
 import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -117,13 +118,23 @@ def save_view(view: View, path: str | Path) -> None:
 
 def view_as_csv(view: View) -> str:
     """A line for each number, in full, with its indices and labels."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["panel", "row", "row_label", "column", "column_label", "value"])
+    return "".join(csv_rows(view))
+
+
+def csv_rows(view: View, written: Callable[[str], str] = str) -> Iterator[str]:
+    """The heading of the CSV, then its lines, one row of a matrix at a time. ``written`` writes titles and labels."""
+    yield csv_text([["panel", "row", "row_label", "column", "column_label", "value"]])
     for matrix in view.matrices:
-        for i, row in enumerate(matrix.rows.texts):
-            for j, column in enumerate(matrix.columns.texts):
-                writer.writerow([matrix.title, i, row, j, column, repr(float(matrix.values[i, j]))])
+        title, columns = written(matrix.title), list(map(written, matrix.columns.texts))
+        for i, (row, label) in enumerate(zip(matrix.values.tolist(), matrix.rows.texts, strict=True)):
+            start = [title, i, written(label)]
+            yield csv_text([*start, j, columns[j], repr(value)] for j, value in enumerate(row))
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Lines of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
@@ -135,21 +146,21 @@ def view_as_latex(view: View) -> str:
         title = ", ".join(part for part in (view.title, matrix.title) if part)
         parts += [
             r"\begin{table}",
-            rf"\caption{{{_latex(title)}. Rows: {_latex(view.row_axis)}; "
-            rf"columns: {_latex(view.column_axis)}; values: {_latex(view.scale.title)}.}}",
+            rf"\caption{{{latex_text(title)}. Rows: {latex_text(view.row_axis)}; "
+            rf"columns: {latex_text(view.column_axis)}; values: {latex_text(view.scale.title)}.}}",
             rf"\begin{{tabular}}{{l{'r' * len(matrix.columns)}}}",
             "".join(f" & {_typed(label)}" for label in matrix.columns.labels) + r" \\ \hline",
         ]
         for label, values in zip(matrix.rows.labels, matrix.values, strict=True):
-            parts.append(_typed(label) + "".join(f" & {_latex(aligned(value, 2))}" for value in values) + r" \\")
+            parts.append(_typed(label) + "".join(f" & {latex_text(aligned(value, 2))}" for value in values) + r" \\")
         parts += [r"\end{tabular}", r"\end{table}", ""]
     return "\n".join(parts)
 
 
-def view_as_svg(view: View) -> str:
-    """A picture without references to other files, legible on light and on dark."""
+def view_as_svg(view: View, adaptive: bool = True) -> str:
+    """A picture without references to other files; ``adaptive`` is on dark paper where the reader's page is dark."""
     view = view.pooled()
-    return svg(view.title, view.matrices)
+    return svg(view.title, view.matrices, adaptive)
 
 
 def known_suffix(path: str | Path) -> str:
@@ -178,9 +189,10 @@ def _drawn(view: View, kind: str) -> bytes:
     return drawn
 
 
-def _latex(text: str) -> str:
+def latex_text(text: str) -> str:
+    """``text`` with the characters escaped that LaTeX reads otherwise."""
     return "".join(LATEX.get(sign, sign) for sign in text)
 
 
 def _typed(label: Label) -> str:
-    return rf"\texttt{{{_latex(label.visible)}}}"
+    return rf"\texttt{{{latex_text(label.visible)}}}"

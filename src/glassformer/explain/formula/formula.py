@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, TensorIndex, evaluate, leaves
-from glassformer.explain.formula.notation import write
+from glassformer.explain.formula.notation import stack_rows, write
 from glassformer.explain.formula.operands import Operands
 from glassformer.explain.formula.operators import FUNCTIONS
 from glassformer.explain.formula.table import axes_of, explained_taps, find_tap
@@ -112,10 +112,16 @@ class Formula:
     def latex(self) -> str:
         return rf"{self.equation} = {write(self.expression, 'latex')} = {write(Number(self.value), 'latex')}"
 
-    def mathml(self) -> str:
-        """A ``<math>`` element; numbers that have a formula of their own carry their place."""
-        inside = f"{write(self.expression, 'mathml')}<mo>=</mo>{write(Number(self.value), 'mathml')}"
-        return f'<math display="block"><mrow>{inside}</mrow></math>'
+    def mathml(self, stacked: bool = False) -> str:
+        """A ``<math>`` element; numbers that have a formula of their own carry their place.
+
+        ``stacked`` breaks long sums at their signs, and the line before the result of such a sum.
+        """
+        expression = write(self.expression, "stacked" if stacked else "mathml")
+        result = f'<mo form="infix">=</mo>{write(Number(self.value), "mathml")}'
+        if stacked and "<mtable" in expression:
+            return f'<math display="block">{stack_rows([expression, result])}</math>'
+        return f'<math display="block"><mrow>{expression}<mo>=</mo>{write(Number(self.value), "mathml")}</mrow></math>'
 
     @property
     def title(self) -> str:

@@ -4,9 +4,10 @@ Long sums show their largest terms, in their order, and the sum of the others: `
 """
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 from typing import Literal
 
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, evaluate
@@ -16,8 +17,14 @@ from glassformer.text.decimals import decimal
 MAX_TERMS = 4
 """Maximum number of terms of a long sum that are written out."""
 
-Notation = Literal["text", "latex", "mathml"]
-"""Text is for a terminal and a screen reader, LaTeX (with amsmath) for a paper, MathML for a page."""
+ROW_CHARACTERS = 26
+"""Characters of a row of a stacked sum; it fits a window of 390 pixels."""
+
+Notation = Literal["text", "latex", "mathml", "stacked"]
+"""Text is for a terminal and a screen reader, LaTeX (with amsmath) for a paper, MathML for a page.
+
+``stacked`` is MathML that breaks long sums at their signs, which browsers do not do by themselves.
+"""
 
 
 def latex_decimal(value: float) -> str:
@@ -40,24 +47,29 @@ def _terms(count: int) -> str:
     return "term" if count == 1 else "terms"
 
 
+def _mathml_omitted(count: int, total: float) -> str:
+    return f"<munder><mo>…</mo><mtext>{count:,} further {_terms(count)} = {decimal(total)}</mtext></munder>"
+
+
 NUMBERS: dict[Notation, Callable[[Number], str]] = {
     "text": lambda number: decimal(number.value),
     "latex": lambda number: latex_decimal(number.value),
     "mathml": mathml_number,
+    "stacked": mathml_number,
 }
 GROUPS: dict[Notation, str] = {
     "text": "({})",
     "latex": r"\left({}\right)",
     "mathml": "<mrow><mo>(</mo>{}<mo>)</mo></mrow>",
+    "stacked": "<mrow><mo>(</mo>{}<mo>)</mo></mrow>",
 }
 OMITTED: dict[Notation, Callable[[int, float], str]] = {
     "text": lambda count, total: f"… {count:,} further {_terms(count)} = {decimal(total)}",
     "latex": lambda count, total: (
         rf"\underbrace{{\dots}}_{{{count}\text{{ further {_terms(count)}}} = {latex_decimal(total)}}}"
     ),
-    "mathml": lambda count, total: (
-        f"<munder><mo>…</mo><mtext>{count:,} further {_terms(count)} = {decimal(total)}</mtext></munder>"
-    ),
+    "mathml": _mathml_omitted,
+    "stacked": _mathml_omitted,
 }
 
 
@@ -107,13 +119,39 @@ def _operand(text: str, compound: bool, notation: Notation) -> _Operand:
 
 
 def _apply(name: str, operands: Sequence[_Operand], notation: Notation) -> str:
-    template: str = getattr(OPS[name], notation)
+    template: str = getattr(OPS[name], "mathml" if notation == "stacked" else notation)
     texts, grouped = (_Operands(getattr(one, side) for one in operands) for side in ("text", "grouped"))
     return template.format(*operands, all=texts, grouped=grouped)
 
 
 def _sum(terms: Sequence[str], notation: Notation) -> str:
+    if notation == "stacked" and sum(map(_width, terms)) + 2 * len(terms) > ROW_CHARACTERS:
+        return _stacked_sum(terms)
     return _apply("sum", [_Operand(term, term) for term in terms], notation)
+
+
+def _stacked_sum(terms: Sequence[str]) -> str:
+    """Rows of as many terms as fit; each further row begins with its sign."""
+    rows, width = [terms[0]], _width(terms[0])
+    for term in terms[1:]:
+        width += _width(term) + 2
+        if width > ROW_CHARACTERS:
+            rows.append("")
+            width = _width(term) + 2
+        rows[-1] += f'<mo form="infix">+</mo>{term}'
+    return stack_rows(rows)
+
+
+def stack_rows(rows: Sequence[str]) -> str:
+    """Rows of MathML, one below the other."""
+    lines = "".join(f"<mtr><mtd><mrow>{row}</mrow></mtd></mtr>" for row in rows)
+    return f'<mtable class="rows">{lines}</mtable>'
+
+
+def _width(mathml: str) -> int:
+    """Characters of a formula; those of a small text count for less."""
+    small = sum(len(unescape(text)) for text in re.findall("<mtext>([^<]*)</mtext>", mathml))
+    return len(unescape(re.sub("<[^>]*>", "", mathml))) - small // 3
 
 
 def _long_sum(values: Sequence[float], term: Callable[[int], Expression], notation: Notation) -> str:

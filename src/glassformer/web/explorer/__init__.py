@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from glassformer.web.explorer.page import ExplorerPage, render_page
+    from glassformer.web.explorer.page import ExplorerPage, export_panel, render_page
     from glassformer.web.explorer.session import Session
 
-__all__ = ["ExplorerPage", "Session", "render_page"]
+__all__ = ["ExplorerPage", "Session", "export_panel", "render_page"]
 
-__getattr__, __dir__ = lazy_attributes(__name__, {"ExplorerPage": "page", "Session": "session", "render_page": "page"})
+_HOMES = {"ExplorerPage": "page", "Session": "session", "export_panel": "page", "render_page": "page"}
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

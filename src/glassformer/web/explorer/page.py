@@ -3,16 +3,19 @@
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from glassformer.errors import GlassformerError
+from glassformer.errors import DataError, GlassformerError
 from glassformer.explain.example import Example
 from glassformer.explain.page.model_line import model_line
 from glassformer.explain.page.wording import direction, equation, token
 from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.storage.run_folder import resolve
+from glassformer.web.explorer.exports.formats import FORMATS, ExportedFile, ExportRequest, write_export
+from glassformer.web.explorer.exports.menu import PANEL, menus_of, panel_exports
 from glassformer.web.explorer.interventions import Intervention
 from glassformer.web.explorer.panels import curve
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT
@@ -63,15 +66,35 @@ def render_page(session: Session, query: str, complete: bool = True) -> Explorer
     """
     selection, notes = parse_address(query)
     try:
-        traced = session.examine(selection, notes)
-        selection = resolve_selection(_resolve_view(traced.selection, traced.example, notes), traced.example, notes)
-        panels = _panels(session, replace(traced, selection=selection, complete=complete))
+        traced = replace(_resolve(session, selection, notes), complete=complete)
+        selection = traced.selection
+        panels = _panels(session, traced)
     except GlassformerError as error:
         values = {**_nothing(), "error": str(error), "output_text": selection.target}
         return ExplorerPage(_write(session, selection, notes, values), 422)
     translates = traced.explored.translates
     values = {**panels, "error": "", "output_text": traced.example.target if translates else ""}
     return ExplorerPage(_write(session, selection, notes, values))
+
+
+def export_panel(session: Session, query: str, name: str) -> ExportedFile:
+    """The file of a panel of an address, in the format ``name``. ``DataError`` for one that the view does not have."""
+    traced = _resolve(session, parse_address(query)[0], [])
+    key = dict(parse_qsl(query)).get(PANEL, "stage")
+    export = panel_exports(traced.example, traced.selection).get(key)
+    if export is None or name not in export.formats or name not in FORMATS:
+        raise DataError(f"this view has no panel {key[:40]!r} in the format {name[:40]!r}; choose one of its menus")
+    choices = {one.name: one.path for one in session.checkpoints()}
+    checkpoint = choices.get(traced.selection.checkpoint) or resolve(session.path)
+    request = ExportRequest(export.content(session, traced), traced, checkpoint, environment())
+    return write_export(request, session.name, name)
+
+
+def _resolve(session: Session, selection: Selection, notes: list[str]) -> TracedSelection:
+    """The trace of a selection, and the nearest view that it has."""
+    traced = session.examine(selection, notes)
+    chosen = resolve_selection(_resolve_view(traced.selection, traced.example, notes), traced.example, notes)
+    return replace(traced, selection=chosen)
 
 
 def _resolve_view(selection: Selection, example: Example, notes: list[str]) -> Selection:
@@ -131,6 +154,7 @@ def _nothing() -> dict[str, Any]:
         "crumbs": [],
         "tabs": [],
         "chips": [],
+        "exports": {},
         "heads": [],
         "chains": [],
     }
@@ -174,6 +198,7 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         "model_line": model_line(example.model),
         "legend": legend([label.text for side in example.sides for label in side.labels]),
         "crumbs": crumbs,
+        "exports": menus_of(example, selection),
         "title": _title(example, selection),
         "summary": _summary(example, selection),
     }

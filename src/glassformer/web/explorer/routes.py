@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 
 from glassformer.errors import GlassformerError
 from glassformer.web import explorer
@@ -83,6 +83,18 @@ def explorer_routes(one: Explorer) -> APIRouter:
         """Numbers of a region of the selected tensor, little-endian float32, for the canvas."""
         query = request.url.query
         return await _answer(one, request, lambda session: Response(session.matrix(query), media_type=BYTES))
+
+    @router.get("/export/{name}")
+    async def export(name: str, request: Request) -> Response:
+        """A panel of an address as a file: a picture, a table, tensors, Python lines, or the offline report."""
+        query = request.url.query
+
+        def job(session: "Session") -> Response:
+            file = explorer.export_panel(session, query, name)
+            headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
+            return StreamingResponse(file.pieces, media_type=file.media_type, headers=headers)
+
+        return await _answer(one, request, job)
 
     return router
 

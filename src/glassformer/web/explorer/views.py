@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from glassformer.explain.example import Example
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
+from glassformer.web.explorer.exports.content import PanelExport
+from glassformer.web.explorer.exports.tables import BEAM, HEADS_OFF, TOUR
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
 from glassformer.web.explorer.panels.curve import Curve, curve_of
@@ -17,11 +19,15 @@ from glassformer.web.explorer.session import Session, TracedSelection
 
 
 class View(NamedTuple):
-    """A view: its tab, the examples that have it, and its panel, which the template of the view's name writes."""
+    """A view: its tab, the examples that have it, and its panel, which the template of the view's name writes.
+
+    ``export`` gives its files; of a view without one the tensors of the trace are exported.
+    """
 
     title: str
     exists: Callable[[Example], bool]
     panel: Callable[[Session, TracedSelection], Any]
+    export: PanelExport | None = None
 
 
 def _tour(session: Session, traced: TracedSelection) -> list[TourStop]:
@@ -38,10 +44,10 @@ def _lens(session: Session, traced: TracedSelection) -> LensView:
 
 
 VIEWS: dict[str, View] = {
-    "tour": View("Tour", lambda example: True, _tour),
-    "beam": View("Beam search", lambda example: example.translated, _beam),
+    "tour": View("Tour", lambda example: True, _tour, TOUR),
+    "beam": View("Beam search", lambda example: example.translated, _beam, BEAM),
     "lens": View("Logit lens", has_lens, _lens),
-    "lab": View("Lab", has_lens, lab_of),
+    "lab": View("Lab", has_lens, lab_of, HEADS_OFF),
 }
 """Name in the address and of the template → the view, in the order of the tabs."""
 

@@ -75,8 +75,6 @@ class CellView:
     """The shortest text that is this number in the type of the tensor."""
     mathml: Markup
     text: str
-    latex: str
-    python: str
     reference: str
     check: str
     passed: bool
@@ -96,16 +94,15 @@ def cell_of(example: Example, selection: Selection) -> CellView:
     place = _place_text(example, name, index)
     batch = {"batch": 0} if "batch" in example.trace.axes(name) else {}
     value = float(example.trace.at(name, **batch, **index))
-    python = f'glassformer.explain(example.trace, "{name}", {", ".join(f"{k}={v}" for k, v in index.items())})'
     try:
         if is_replaced(selection.interventions, name, selection.head, selection.row or 0):
             raise ConfigError("This number was replaced by an intervention; its formula does not apply.")
         formula = explain(example.trace, name, **index)
     except ConfigError as error:
         shortest, empty = _shortest(example, name, value), Markup("")
-        texts = plain_name(name), place, value, shortest, empty, "", "", python, "", "", True, "", "", (), ""
+        texts = plain_name(name), place, value, shortest, empty, "", "", "", True, "", "", (), ""
         return CellView(*texts, message=str(error))
-    terms_title, parts = _parts_of(formula.expression)
+    terms_title, parts = parts_of(formula.expression)
     largest = max((abs(part.value) for part in parts), default=0.0) or 1.0
     further = len(parts) - MAX_TERMS
     check = formula.check
@@ -116,8 +113,6 @@ def cell_of(example: Example, selection: Selection) -> CellView:
         _shortest(example, name, value),
         _linked(formula, example, selection),
         formula.text(),
-        formula.latex(),
-        python,
         formula.reference,
         str(check),
         check.passed,
@@ -153,7 +148,7 @@ def _place_text(example: Example, name: str, index: dict[str, int]) -> str:
     return ", ".join(parts)
 
 
-def _parts_of(expression: Expression) -> tuple[str, list[_Part]]:
+def parts_of(expression: Expression) -> tuple[str, list[_Part]]:
     """Title and parts of a formula: the terms of a sum, largest first; of another formula its operands."""
     summed = _sum_in(expression)
     if summed is None:
@@ -240,5 +235,5 @@ def _linked(formula: Formula, example: Example, selection: Selection) -> Markup:
         address = select_index(selection, example, TensorIndex(name, index)).address
         return f'data-href="{escape(address)}" class="next" title="{escape(plain_name(name))}"'
 
-    mathml = re.sub(r' title="[^"]*"(?= data-place)', "", formula.mathml())
+    mathml = re.sub(r' title="[^"]*"(?= data-place)', "", formula.mathml(stacked=True))
     return Markup(re.sub(r'data-place="([^"]*)"', link, mathml))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from glassformer.explain.analysis.heads import head_ablation
+from glassformer.explain.analysis.heads import HeadAblation, head_ablation
 from glassformer.explain.analysis.interventions import Inputs, attentions
 from glassformer.explain.example import Example
 from glassformer.explain.matrix import Scale
@@ -74,10 +74,14 @@ def lab_of(session: Session, traced: TracedSelection) -> LabView:
     )
 
 
+def ablation_of(original: Example) -> HeadAblation:
+    """The log-probability of each predicted token with each head off alone."""
+    return head_ablation(original.model, Inputs.of(original), torch.tensor([original.predicted_ids]))
+
+
 def _changes(original: Example) -> dict[str, list[float]]:
     """Change of the log-probability of what is predicted without each head, in nats a token."""
-    predicted = torch.tensor([original.predicted_ids])
-    ablation = head_ablation(original.model, Inputs.of(original), predicted)
+    ablation = ablation_of(original)
     return dict(zip(ablation.attentions, (-ablation.loss_change).tolist(), strict=True))
 
 

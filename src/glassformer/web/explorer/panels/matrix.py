@@ -110,12 +110,19 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
 
 def _summary(example: Example, part: TracedMatrix, fixed: Mapping[str, int]) -> str:
     """Summary of the whole tensor, of which the table shows a part."""
-    axes = grid_axes(example, part.name)
-    rows, *others = (axis_of(example, part.name, axis, range(size_of(example, part.name, axis))) for axis in axes)
-    columns = others[0] if others else None
-    whole = TracedMatrix.of(example.trace, part.name, part.title, rows, columns, fixed, kind_of(part.name))
-    sizes = " × ".join(f"{len(axis):,}" for axis in (rows, *others))
-    return f"Whole tensor, {sizes}. {_summary_of(whole)}"
+    sizes = " × ".join(f"{size_of(example, part.name, axis):,}" for axis in grid_axes(example, part.name))
+    return f"Whole tensor, {sizes}. {_summary_of(_whole(example, part.name, part.title, fixed))}"
+
+
+def whole_matrix(example: Example, name: str, head: int) -> TracedMatrix:
+    """Every number of a tensor, of one head, with the labels of both axes."""
+    return _whole(example, name, "", {"head": head_in(example, name, head)} if head_count(example, name) else {})
+
+
+def _whole(example: Example, name: str, title: str, fixed: Mapping[str, int]) -> TracedMatrix:
+    axes = grid_axes(example, name)
+    rows, *others = (axis_of(example, name, axis, range(size_of(example, name, axis))) for axis in axes)
+    return TracedMatrix.of(example.trace, name, title, rows, others[0] if others else None, fixed, kind_of(name))
 
 
 def _summary_of(matrix: TracedMatrix) -> str:

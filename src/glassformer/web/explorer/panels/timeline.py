@@ -37,7 +37,7 @@ def timeline_of(example: Example, selection: Selection) -> Timeline:
     labels, current = steps_of(example), selection.step or 0
     steps = []
     for number, label in enumerate(labels):
-        value = _probability(example, number)
+        value = probability_of(example, number)
         text, part = ("", 0) if value is None else (aligned(value, 2), round(100 * value))
         address = _at_step(example, selection, number)
         steps.append(TimelineStep(number, label, text, part, address, number == current))
@@ -48,7 +48,7 @@ def timeline_of(example: Example, selection: Selection) -> Timeline:
     return Timeline(title, tuple(steps), before, after, first)
 
 
-def _probability(example: Example, number: int) -> float | None:
+def probability_of(example: Example, number: int) -> float | None:
     """Probability of the token of a step, by the logits of the position before it; None where nothing predicts it."""
     name = "output_projection.probabilities"
     row = number if example.translated else number - 1

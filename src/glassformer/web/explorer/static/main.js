@@ -2,7 +2,7 @@
 // The page: links and inputs change the address, and the server's panels of the new address take the old ones' place.
 
 import { listenToCanvases } from "./canvas.js";
-import { listenToCopies } from "./copies.js";
+import { listenToExports } from "./exports.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
 import { listenToLab } from "./lab.js";
@@ -214,7 +214,7 @@ window.addEventListener("popstate", () => {
 listenToKeys();
 listenToLab();
 listenToHover();
-listenToCopies();
+listenToExports();
 listenToSliders();
 listenToTheme();
 listenToCanvases();
