@@ -138,7 +138,8 @@ def test_csv_of_the_beam_has_every_hypothesis(session: Session, tiny: TinyRun) -
     rows = rows_of(session, **VIEWS["beam"])
     outcomes = {row["outcome"] for row in rows}
     assert {"continues", "ended", "pruned"} <= outcomes
-    best = tiny.translator.hypotheses([FORCED["source"]], beam_size=4, n_best=1, sample=False)[0][0]
+    size = next(reversed(session._searches.values())).beam_size
+    best = tiny.translator.hypotheses([FORCED["source"]], beam_size=size, n_best=1, sample=False)[0][0]
     ended = [float(row["total"]) for row in rows if (row["outcome"], row["hypothesis"]) == ("ended", best.text)]
     assert ended == [pytest.approx(best.hypothesis.log_prob, abs=1e-4)]
 
