@@ -61,7 +61,7 @@ def serve(app, listener, announce):
     print(sorted({{"torch", "numpy", "tokenizers", "glassformer.explain"}} & set(sys.modules)))
 server.serve = serve
 explore.end_process = lambda code: None
-explore.command({str(tiny.run)!r}, browser=False)
+explore.command([{str(tiny.run)!r}], browser=False)
 """
     command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)

@@ -133,3 +133,17 @@ def test_views_that_another_run_lacks(refused: Callable[..., str], tmp_path: Pat
     line = refused("figure", images, GIVEN["images"](tmp_path), "encoder.0.self_attention", "--words", file)
     assert line == "what stands here is no text and has no words; leave words out"
     assert "'logit_lens' is no view" in refused("figure", images, tmp_path / "cat.png", "logit_lens", file)
+
+
+def test_course_of_a_head_is_drawn_and_what_cannot_be_drawn_is_refused(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    file = tmp_path / "course.svg"
+    assert cli("figure", tiny.run, TEXT, CROSS, file, "--over-training", "--head", 1) == (0, "", "")
+    assert file.read_text(encoding="utf-8").startswith("<svg")
+    for arguments, message in (
+        ((CROSS, tmp_path / "course.png"), "--over-training draws .svg files; end the name in .svg"),
+        (("encoder.0.self_attention", file), "a course is drawn of the cross-attention of a translator"),
+        ((CROSS, file, "--head", 9), "head=9 is not among the 2 heads; choose from 0 to 1"),
+    ):
+        answer = cli("figure", tiny.run, TEXT, *arguments, "--over-training")
+        assert answer.code == 2
+        assert message in answer.err

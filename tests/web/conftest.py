@@ -4,8 +4,10 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -45,13 +47,13 @@ class ServedPage:
         return next(reversed(self.session._traces.values()))
 
 
-@pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPage]:
+@contextmanager
+def served_page(run: Path, others: Sequence[Path] = ()) -> Iterator[ServedPage]:
+    """Serve runs in a thread of this process."""
     uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'glassformer[web]'")
     from glassformer.web.app import create_app
 
-    tiny = tiny_run.made(tmp_path_factory)
-    app = create_app(tiny.run, WebSettings(token=TOKEN))
+    app = create_app(run, WebSettings(token=TOKEN), others)
     app.state.explorer.worker.submit(lambda: torch.set_num_threads(1)).result()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -65,6 +67,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPage]:
     yield ServedPage(app, port)
     server.should_exit = True
     thread.join(10)
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedPage]:
+    with served_page(tiny_run.made(tmp_path_factory).run) as one:
+        yield one
 
 
 @pytest.fixture(scope="session")

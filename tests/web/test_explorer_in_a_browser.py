@@ -29,6 +29,8 @@ VIEWS: dict[str, dict[str, Any]] = {
     "lens": {"panel": "lens", "step": 1},
     "lab": {"panel": "lab", "edit": "decoder.layers.1.cross_attention.1:zero"},
     "patches": {"panel": "lab", "donor": "the old dog sleeps", "edit": "encoder.layers.0.self_attention.result@1"},
+    "compare": {**PLACE, "panel": "compare", "other_checkpoint": "step_00000040"},
+    "training": {**PLACE, "panel": "training"},
 }
 
 

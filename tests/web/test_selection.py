@@ -11,6 +11,7 @@ from glassformer.web.explorer.selection import KEYS, LARGEST_INDEX, MODES, Selec
 NUMBERS = st.none() | st.integers(0, LARGEST_INDEX - 1)
 SELECTIONS = st.builds(
     Selection,
+    run=st.text(),
     checkpoint=st.text(),
     source=st.text(),
     target=st.text(),
@@ -27,6 +28,9 @@ SELECTIONS = st.builds(
     panel=st.text(),
     donor=st.text(),
     grid=st.text(),
+    other_run=st.text(),
+    other_checkpoint=st.text(),
+    other_source=st.text(),
 )
 
 

@@ -1,4 +1,4 @@
-"""``glassformer explore``: a run as a live page in the browser."""
+"""``glassformer explore``: runs as a live page in the browser."""
 
 import json
 import webbrowser
@@ -23,8 +23,8 @@ LARGEST_CONFIG = 1_000_000
 
 
 def command(
-    folder: Annotated[
-        str, typer.Argument(metavar="RUN", help="Run or checkpoint folder.", autocompletion=complete_runs)
+    folders: Annotated[
+        list[str], typer.Argument(metavar="RUN…", help="Run or checkpoint folders.", autocompletion=complete_runs)
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     inputs: Annotated[
@@ -32,12 +32,13 @@ def command(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open a run as a live page: every number of every sentence, image or series.
+    """Open runs as a live page: every number of every sentence, image or series.
 
     The page is served to this machine only, by the address that is printed. Ctrl-C ends it.
     """
     files = tuple(inputs or ())
-    _check_folder(folder, files)
+    for folder in folders:
+        _check_folder(folder, files)
     settings = _settings(port, files)
     from glassformer.web.app import create_app
     from glassformer.web.server import address_of, open_socket, serve
@@ -52,7 +53,7 @@ def command(
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     with suppress(KeyboardInterrupt):
-        serve(create_app(folder, settings), listener, announce)
+        serve(create_app(folders[0], settings, folders[1:]), listener, announce)
     end_process(130)  # not waiting for a computation that nobody reads
 
 

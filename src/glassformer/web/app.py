@@ -1,5 +1,6 @@
 """The application: one check before every route, limits, and the pages of the explorer."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -11,13 +12,13 @@ from glassformer.web.security import Guard
 from glassformer.web.settings import WebSettings
 
 
-def create_app(run: str | Path, settings: WebSettings) -> FastAPI:
-    """An ASGI application that explores ``run``. It reads the run and writes nothing.
+def create_app(run: str | Path, settings: WebSettings, others: Sequence[str | Path] = ()) -> FastAPI:
+    """An ASGI application that explores ``run``, and others beside it. It reads the runs and writes nothing.
 
     The model is loaded in a thread of its own, so this returns at once; ``app.state.explorer`` has it.
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.explorer = Explorer(Path(run), settings)
+    app.state.explorer = Explorer(Path(run), settings, [Path(other) for other in others])
     app.include_router(explorer_routes(app.state.explorer))
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)

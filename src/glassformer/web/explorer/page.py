@@ -13,7 +13,6 @@ from glassformer.explain.page.model_line import model_line
 from glassformer.explain.page.wording import direction, equation, token
 from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.storage.run_folder import resolve
 from glassformer.web.explorer.exports.formats import FORMATS, ExportedFile, ExportRequest, write_export
 from glassformer.web.explorer.exports.menu import PANEL, menus_of, panel_exports
 from glassformer.web.explorer.interventions import Intervention
@@ -31,6 +30,7 @@ from glassformer.web.explorer.panels.sentence import WIDTH
 from glassformer.web.explorer.panels.timeline import timeline_of
 from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
 from glassformer.web.explorer.places import resolve_selection, tensor_of
+from glassformer.web.explorer.runs import choose_run, listed_checkpoints
 from glassformer.web.explorer.selection import MODES, Selection, parse_address
 from glassformer.web.explorer.session import Session, TracedSelection
 from glassformer.web.explorer.views import FIRST, input_panel, views_of
@@ -84,10 +84,8 @@ def export_panel(session: Session, query: str, name: str) -> ExportedFile:
     export = panel_exports(traced.example, traced.selection).get(key)
     if export is None or name not in export.formats or name not in FORMATS:
         raise DataError(f"this view has no panel {key[:40]!r} in the format {name[:40]!r}; choose one of its menus")
-    choices = {one.name: one.path for one in session.checkpoints()}
-    checkpoint = choices.get(traced.selection.checkpoint) or resolve(session.path)
-    request = ExportRequest(export.content(session, traced), traced, checkpoint, environment())
-    return write_export(request, session.name, name)
+    request = ExportRequest(export.content(session, traced), traced, environment())
+    return write_export(request, traced.run.name, name)
 
 
 def _resolve(session: Session, selection: Selection, notes: list[str]) -> TracedSelection:
@@ -106,12 +104,11 @@ def _resolve_view(selection: Selection, example: Example, notes: list[str]) -> S
 
 def _write(session: Session, selection: Selection, notes: list[str], values: dict[str, Any]) -> str:
     template = environment().get_template("page.html")
-    try:
-        checkpoints, used = session.checkpoints(), resolve(session.path).name
-    except GlassformerError:
-        checkpoints, used = [], ""
+    run = choose_run(session.runs, selection.run, [])[1]
+    checkpoints, used = listed_checkpoints(run)
     return template.render(
-        run=session.name,
+        run=run.name,
+        runs=list(session.runs.values()),
         checkpoints=checkpoints,
         used=used,
         modes=MODES,
@@ -185,7 +182,12 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     if level == "model":
         tabs = {"": FIRST.get(example.task, "Attention"), **{name: view.title for name, view in views.items()}}
         values["tabs"] = [
-            Tab(text, replace(selection, panel=name).address, name == selection.panel) for name, text in tabs.items()
+            Tab(
+                text,
+                (replace(selection, panel=name) if name else selection.at_model()).address,
+                name == selection.panel,
+            )
+            for name, text in tabs.items()
         ]
     values["chips"] = [_chip(one, traced) for one in traced.interventions]
     values |= {

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from glassformer.errors import GlassformerError
 from glassformer.web import explorer
@@ -37,11 +37,11 @@ SERVED["palette.css"] = files("glassformer") / "explain" / "page" / "palette.css
 
 
 class Explorer:
-    """A run and the worker that computes its pages."""
+    """Runs and the worker that computes their pages."""
 
-    def __init__(self, run: Path, settings: WebSettings) -> None:
+    def __init__(self, run: Path, settings: WebSettings, others: Sequence[Path] = ()) -> None:
         self.worker = Worker()
-        self.session: Future[Session] = self.worker.submit(lambda: explorer.Session(run, settings))
+        self.session: Future[Session] = self.worker.submit(lambda: explorer.Session(run, settings, others))
         self.worker.submit(lambda: explorer.render_page(self.session.result(), ""))  # load the model at once
 
     async def compute(self, request: Request, job: "Callable[[Session], Result]") -> Result:
@@ -71,6 +71,16 @@ def explorer_routes(one: Explorer) -> APIRouter:
     async def shades(request: Request) -> Response:
         """Colors of numbers, by the classes of table cells."""
         return await _answer(one, request, lambda session: Response(session.shades(), media_type="text/css"))
+
+    @router.get("/checkpoints")
+    async def checkpoints(request: Request) -> Response:
+        """Name and label of each checkpoint of a run, for the page's menu while the run is training."""
+        run = request.query_params.get("run", "")
+
+        def job(session: "Session") -> Response:
+            return JSONResponse([[one.name, one.label] for one in session.checkpoints(run)])
+
+        return await _answer(one, request, job)
 
     @router.get("/logits")
     async def logits(request: Request) -> Response:

@@ -22,10 +22,12 @@ class Selection:
 
     ``part``, ``layer`` and ``sublayer`` name a module: ``decoder``, 1, ``cross_attention``. ``stage`` is the name of a
     tensor of that module, ``row`` and ``column`` a number in it, ``step`` the position of the target that is explained.
-    ``panel`` is another view of the whole model: ``tour``, ``beam`` or ``lab``. ``donor`` is the second sentence, from
-    which activations are patched, and ``grid`` the group of activations that the lab compares.
+    ``panel`` is another view, a row of ``VIEWS``. ``donor`` is the second sentence, from which activations are patched,
+    and ``grid`` the group of activations that the lab compares. ``other_run``, ``other_checkpoint`` and
+    ``other_source`` are where the side that a comparison puts beside this one differs.
     """
 
+    run: str = ""
     checkpoint: str = ""
     source: str = ""
     target: str = ""
@@ -42,10 +44,15 @@ class Selection:
     panel: str = ""
     donor: str = ""
     grid: str = ""
+    other_run: str = ""
+    other_checkpoint: str = ""
+    other_source: str = ""
 
     @property
     def level(self) -> Level:
-        """Level of zoom; a panel of the whole model is at the level of the model."""
+        """Level of zoom; a panel is at the level of the model, whatever module it is of."""
+        if self.panel:
+            return "model"
         if self.stage:
             return "matrix" if self.row is None else "cell"
         if self.head is not None or self.sublayer:
@@ -60,7 +67,9 @@ class Selection:
 
     @property
     def above(self) -> "Selection | None":
-        """The selection one level up; None at the top."""
+        """The selection one level up; None at the top. A panel of a module is above nothing but the module."""
+        if self.panel:
+            return replace(self, panel="")
         if self.level == "cell":
             return replace(self, row=None, column=None)
         if self.level == "matrix":
@@ -69,11 +78,12 @@ class Selection:
             return replace(self, head=None)
         if self.level == "head":
             return replace(self, sublayer="")
-        return self.at_model() if self.part or self.panel else None
+        return self.at_model() if self.part else None
 
     def at_model(self) -> "Selection":
         """The whole model, with the same input."""
-        return replace(self, part="", layer=None, sublayer="", head=None, stage="", row=None, column=None, panel="")
+        here = replace(self, part="", layer=None, sublayer="", head=None, stage="", row=None, column=None, panel="")
+        return replace(here, other_run="", other_checkpoint="", other_source="")
 
     def at_module(self, part: str, layer: int | None = None, sublayer: str = "") -> "Selection":
         """A module of the model, with the same input."""
@@ -93,7 +103,7 @@ class Selection:
     def input_key(self) -> tuple[object, ...]:
         """The fields that decide the trace."""
         donor = self.donor if any("@" in text for text in self.interventions) else ""
-        return self.checkpoint, self.source, self.target, self.mode, self.interventions, donor
+        return self.run, self.checkpoint, self.source, self.target, self.mode, self.interventions, donor
 
 
 class Key(NamedTuple):
@@ -125,6 +135,7 @@ def _number_key(name: str) -> Key:
 
 
 KEYS: dict[str, Key] = {
+    "run": _text_key("run"),
     "checkpoint": _text_key("checkpoint"),
     "source": _text_key("source"),
     "target": _text_key("target"),
@@ -141,6 +152,9 @@ KEYS: dict[str, Key] = {
     "panel": _text_key("panel"),
     "donor": _text_key("donor"),
     "grid": _text_key("grid"),
+    "other_run": _text_key("other_run"),
+    "other_checkpoint": _text_key("other_checkpoint"),
+    "other_source": _text_key("other_source"),
 }
 """The table of the address: one row for each field of ``Selection``."""
 FORMER = {"off": "edit"}

@@ -1,10 +1,9 @@
-"""One explored run: its checkpoints, its loaded models, and the traces of what was looked at last."""
+"""The explored runs: their checkpoints, loaded models, and the traces of what was looked at last."""
 
-import re
 import tomllib
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,15 +15,15 @@ from glassformer.errors import DataError, GlassformerError
 from glassformer.explain.example import Example
 from glassformer.explain.page.sheets import stylesheet
 from glassformer.predict.loading import task_at
-from glassformer.storage.manifest import MANIFEST
-from glassformer.storage.run_folder import CHECKPOINTS, RunFolder, resolve, step_of
 from glassformer.taps import Edit
 from glassformer.web.explorer.interventions import Intervention, edits_of, parse_interventions
 from glassformer.web.explorer.models import ExploredModel, ExploredTranslator, bytes_of, load_explored, with_mask
 from glassformer.web.explorer.panels.beam_tree import BeamSearch, search_of
 from glassformer.web.explorer.panels.canvas import region_bytes
 from glassformer.web.explorer.places import resolve_selection
+from glassformer.web.explorer.runs import CheckpointChoice, ExploredRun, choose_run, explored_runs, version_of
 from glassformer.web.explorer.selection import EMPTY_SOURCE, Selection, parse_address
+from glassformer.web.explorer.snapshots import SnapshotStore
 from glassformer.web.settings import WebSettings
 
 Result = TypeVar("Result")
@@ -39,15 +38,6 @@ WORDS = range(4, 10)
 
 
 @dataclass(frozen=True)
-class CheckpointChoice:
-    """A checkpoint of the run: its folder name, and its label in the menu."""
-
-    name: str
-    label: str
-    path: Path
-
-
-@dataclass(frozen=True)
 class TracedSelection:
     """A selection with everything chosen, and its example."""
 
@@ -57,6 +47,9 @@ class TracedSelection:
     """The example without interventions."""
     interventions: tuple[Intervention, ...]
     explored: ExploredModel
+    run: ExploredRun
+    checkpoint: Path
+    """Folder of the loaded checkpoint."""
     donor: Example | None = None
     """The second sentence of the lab, with the target of the first one."""
     key: tuple[object, ...] = ()
@@ -72,31 +65,20 @@ class TracedSelection:
 
 
 class Session:
-    """The run at ``path``. It reads the folder anew for each request, so a new checkpoint appears in the menu."""
+    """The run at ``path``, and others beside it. Folders are read anew for each request, so new checkpoints appear."""
 
-    def __init__(self, path: Path, settings: WebSettings) -> None:
-        self.path, self.settings = path, settings
+    def __init__(self, path: Path, settings: WebSettings, others: Sequence[Path] = ()) -> None:
+        self.settings = settings
+        self.runs = explored_runs([path, *others])
         self._models: OrderedDict[tuple[object, ...], ExploredModel] = OrderedDict()
         self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
+        self.snapshots = SnapshotStore()
         self._searches: OrderedDict[tuple[object, ...], BeamSearch] = OrderedDict()
         self._results: OrderedDict[tuple[object, ...], object] = OrderedDict()
 
-    @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        return self.path.resolve().name
-
-    def checkpoints(self) -> list[CheckpointChoice]:
-        """Checkpoints, oldest first; the one that commands use is marked."""
-        if (self.path / MANIFEST).is_file() or not (self.path / CHECKPOINTS).is_dir():
-            resolved = resolve(self.path)
-            return [CheckpointChoice(resolved.name, resolved.name, resolved)]
-        used = resolve(self.path)
-        return [
-            CheckpointChoice(one.name, f"step {step_of(one):,}{' · used' if one == used else ''}", one)
-            for one in RunFolder(self.path).checkpoints()
-            if (one / MANIFEST).is_file()
-        ]
+    def checkpoints(self, run: str = "") -> list[CheckpointChoice]:
+        """Checkpoints of a run, of the first one by default."""
+        return choose_run(self.runs, run, [])[1].checkpoints()
 
     def examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
         """The example of a selection. Errors of the user are ``GlassformerError``; warnings become notes.
@@ -110,13 +92,15 @@ class Session:
         return traced
 
     def _examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
-        selection, path = self._choose_checkpoint(selection, notes)
+        name, run = choose_run(self.runs, selection.run, notes)
+        checkpoint, path = run.choose(selection.checkpoint, notes)
+        selection = replace(selection, run=name, checkpoint=checkpoint)
         explored = self._load(path)
         selection = explored.choose(selection, notes)
         if not selection.source.strip():
             if selection.source:
                 notes.append(EMPTY_SOURCE)
-            selection = replace(selection, source=self._first_sentence(explored, path))
+            selection = replace(selection, source=_first_sentence(explored, run, path))
         self._check_length(explored, selection)
         if selection.mode == "forced" and not selection.target.strip() and explored.translates:
             selection = replace(selection, mode="beam")
@@ -131,8 +115,8 @@ class Session:
         example = original
         if found:
             example = self._trace(explored, path, selection, original.target, edits_of(found, original, recorded))
-        key = (*_version_of(path), *replace(selection, interventions=()).input_key)
-        return TracedSelection(selection, example, original, found, explored, donor, key)
+        key = (*version_of(path), *replace(selection, interventions=()).input_key)
+        return TracedSelection(selection, example, original, found, explored, run, path, donor, key)
 
     def _donor(
         self, explored: ExploredModel, path: Path, selection: Selection, original: Example, notes: list[str]
@@ -169,7 +153,7 @@ class Session:
     def suggestion(self, traced: TracedSelection) -> str:
         """Another sentence of the validation text, with as many tokens if there is one."""
         explored, selection = traced.explored, traced.selection
-        others = [line for line in self._validation_lines() if explored.knows(line) and line != selection.source]
+        others = [line for line in _validation_lines(traced.run) if explored.knows(line) and line != selection.source]
         if not traced.original.translated:
             return ""
         count = [explored.lengths(replace(selection, source=line))[0][0] for line in others]
@@ -213,22 +197,10 @@ class Session:
         """Style sheet of the colors of numbers."""
         return stylesheet()
 
-    def _choose_checkpoint(self, selection: Selection, notes: list[str]) -> tuple[Selection, Path]:
-        if not selection.checkpoint:
-            return selection, resolve(self.path)
-        choices = {one.name: one.path for one in self.checkpoints()}
-        if selection.checkpoint in choices:
-            return selection, choices[selection.checkpoint]
-        if not choices:
-            return replace(selection, checkpoint=""), resolve(self.path)  # which says what is missing
-        nearest = _nearest_checkpoint(selection.checkpoint, list(choices))
-        notes.append(f"There is no checkpoint {selection.checkpoint[:40]!r}; this is {nearest}.")
-        return replace(selection, checkpoint=nearest), choices[nearest]
-
     def _load(self, path: Path) -> ExploredModel:
-        key = _version_of(path)
+        key = version_of(path)
         if key not in self._models:
-            self._models[key] = load_explored(path, self.path, self.settings.inputs)
+            self._models[key] = load_explored(path, files=self.settings.inputs)
         self._models.move_to_end(key)
         while len(self._models) > MODELS_IN_MEMORY:
             self._models.popitem(last=False)
@@ -252,7 +224,7 @@ class Session:
         edits: Mapping[str, Edit] | None = None,
     ) -> Example:
         """The example from memory, or traced now, of the target ``output``; that of the selection if it is None."""
-        key = (*_version_of(path), *selection.input_key)
+        key = (*version_of(path), *selection.input_key)
         if key not in self._traces:
             target = explored.output(selection) if output is None else output
             self._traces[key] = explored.example(selection, target, edits)
@@ -266,33 +238,18 @@ class Session:
             self._traces.popitem(last=False)
             sizes.pop(0)
 
-    def _first_sentence(self, explored: ExploredModel, path: Path) -> str:
-        """A sentence of the run's validation text, or one that the demo knows."""
-        text = next(filter(explored.knows, self._validation_lines()), "") or DEMO_SENTENCE
-        return with_mask(text) if task_at(path) == "masked" else text
 
-    def _validation_lines(self) -> list[str]:
-        """Short lines of the first validation file, if the configuration names one that is here."""
-        with suppress(OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, GlassformerError):
-            data = tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))["data"]
-            with open(f"{data['validation'][0]}.{data['source']}", encoding="utf-8") as file:
-                lines = [line.strip() for line in islice(file, FIRST_LINES)]
-            return [line for line in lines if len(line.split()) in WORDS]
-        return []
+def _first_sentence(explored: ExploredModel, run: ExploredRun, path: Path) -> str:
+    """A sentence of the run's validation text, or one that the demo knows."""
+    text = next(filter(explored.knows, _validation_lines(run)), "") or DEMO_SENTENCE
+    return with_mask(text) if task_at(path) == "masked" else text
 
 
-def _version_of(path: Path) -> tuple[object, ...]:
-    """A key that changes when the checkpoint at ``path`` is replaced by another of the same name."""
-    try:
-        status = (path / MANIFEST).stat()
-    except OSError:
-        return (path,)
-    return path, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _nearest_checkpoint(name: str, known: list[str]) -> str:
-    """The known checkpoint of the nearest step; the last one if there is no step to compare."""
-    steps = {one: int(found[1]) for one in [name, *known] if (found := re.fullmatch("step_([0-9]{1,12})", one))}
-    if name not in steps or not any(one in steps for one in known):
-        return known[-1]
-    return min((one for one in known if one in steps), key=lambda one: abs(steps[one] - steps[name]))
+def _validation_lines(run: ExploredRun) -> list[str]:
+    """Short lines of the first validation file, if the configuration names one that is here."""
+    with suppress(OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, GlassformerError):
+        data = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))["data"]
+        with open(f"{data['validation'][0]}.{data['source']}", encoding="utf-8") as file:
+            lines = [line.strip() for line in islice(file, FIRST_LINES)]
+        return [line for line in lines if len(line.split()) in WORDS]
+    return []

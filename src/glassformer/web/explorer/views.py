@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from glassformer.explain.example import Example
+from glassformer.explain.figures.attention import attention_views
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
 from glassformer.web.explorer.exports.content import PanelExport
 from glassformer.web.explorer.exports.tables import BEAM, HEADS_OFF, TOUR
+from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import ExploredTranslator
+from glassformer.web.explorer.other_side import compare_with_other
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
 from glassformer.web.explorer.panels.curve import Curve, curve_of
 from glassformer.web.explorer.panels.lab import lab_of
@@ -43,11 +46,17 @@ def _lens(session: Session, traced: TracedSelection) -> LensView:
     return lens_of(traced.example, traced.selection)
 
 
+def _attends(example: Example) -> bool:
+    return any(f"{path}.weights" in example.trace for path in attention_views(example).values())
+
+
 VIEWS: dict[str, View] = {
     "tour": View("Tour", lambda example: True, _tour, TOUR),
     "beam": View("Beam search", lambda example: example.translated, _beam, BEAM),
     "lens": View("Logit lens", has_lens, _lens),
     "lab": View("Lab", has_lens, lab_of, HEADS_OFF),
+    "compare": View("Compare", _attends, compare_with_other),
+    "training": View("Over training", _attends, training_series),
 }
 """Name in the address and of the template → the view, in the order of the tabs."""
 

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -42,7 +41,6 @@ class ExportRequest:
 
     content: ExportContent
     traced: TracedSelection
-    checkpoint: Path
     templates: Environment
 
 
@@ -144,7 +142,7 @@ def _pieces(file: io.BytesIO) -> Iterator[bytes]:
 
 
 def _python(request: ExportRequest) -> Iterable[str]:
-    return [write_script(request.traced, request.checkpoint, request.content)]
+    return [write_script(request.traced, request.content)]
 
 
 def _html(request: ExportRequest) -> Iterable[str]:
@@ -177,7 +175,9 @@ def write_export(request: ExportRequest, run: str, name: str) -> ExportedFile:
     pieces = iter(one.write(request))
     first = next(pieces, "")
     encoded = (_encoded(piece) for piece in chain([first], pieces))
-    return ExportedFile(file_name(run, request.checkpoint.name, request.content, one.suffix), one.media_type, encoded)
+    return ExportedFile(
+        file_name(run, request.traced.checkpoint.name, request.content, one.suffix), one.media_type, encoded
+    )
 
 
 def _encoded(piece: str | bytes) -> bytes:

@@ -1,7 +1,6 @@
 """Python lines that give the numbers of a view: the run, the trace with its interventions, and the index."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from pprint import pformat
 
 from glassformer.explain.example import Example
@@ -13,7 +12,7 @@ HEADS = "from glassformer.explain.analysis.interventions import Inputs, in_turn,
 EVERY_KIND = "from glassformer.web.explorer.interventions import edits_of, parse_interventions"
 
 
-def write_script(traced: TracedSelection, checkpoint: Path, content: ExportContent) -> str:
+def write_script(traced: TracedSelection, content: ExportContent) -> str:
     """A script that loads the checkpoint, traces the example, and ends with the lines of ``content``.
 
     Texts are Python literals, so none of their characters can end one.
@@ -26,21 +25,21 @@ def write_script(traced: TracedSelection, checkpoint: Path, content: ExportConte
     parts = [
         f'"""{content.title}: the numbers of a view of glassformer explore."""',
         "\n".join(["import glassformer", *(["", *sorted(named)] if named else [])]),
-        "\n".join(_trace_lines(traced, checkpoint)),
+        "\n".join(_trace_lines(traced)),
         "\n".join(content.code),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _trace_lines(traced: TracedSelection, checkpoint: Path) -> list[str]:
+def _trace_lines(traced: TracedSelection) -> list[str]:
     """Lines that give ``example``, first without interventions, since those need its numbers."""
     if traced.explored.translates:
-        target, first = traced.example.target, f"translator = glassformer.load({str(checkpoint)!r})"
+        target, first = traced.example.target, f"translator = glassformer.load({str(traced.checkpoint)!r})"
 
         def call(example: Example, edits: str = "") -> str:
             return f"glassformer.examine(translator, {example.source!r}, {target!r}{edits})"
     else:
-        first = f"run = {str(checkpoint)!r}"
+        first = f"run = {str(traced.checkpoint)!r}"
         second = f", {traced.selection.target!r}" if _has_second_text(traced) else ""
 
         def call(example: Example, edits: str = "") -> str:

@@ -3,11 +3,13 @@
 
 import { listenToCanvases } from "./canvas.js";
 import { listenToExports } from "./exports.js";
+import { listenToForms } from "./follow.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
 import { listenToLab } from "./lab.js";
 import { listenToSliders, restoreSliders, settingsOfSliders } from "./output.js";
 import { listenToTheme } from "./theme.js";
+import { listenToTraining, updateTraining } from "./training.js";
 
 const PAUSE = 160; // milliseconds without a key, after which an edited sentence is sent
 const LEVELS = ["model", "layer", "head", "matrix", "cell"];
@@ -47,6 +49,7 @@ async function show(address, history, part = "first") {
     await move(page);
     if (part === "first") say(page.title.split(" · ")[0] ?? "");
     if (part === "first" && document.querySelector("[data-pending]")) void show(address, "none", "whole");
+    else goOn();
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     const message = error instanceof Error ? error.message : String(error);
@@ -54,6 +57,12 @@ async function show(address, history, part = "first") {
   } finally {
     if (request === pending) document.documentElement.toggleAttribute("data-busy", false);
   }
+}
+
+/** Ask again for a view that is still being computed, unless another one is on its way. */
+function goOn() {
+  if (!document.querySelector("[data-again]") || dirty.size) return;
+  timer = window.setTimeout(() => void show(location.search || "?", "none"), 50);
 }
 
 /**
@@ -92,7 +101,8 @@ function swap(page) {
   restoreSliders(sliders);
   document.title = page.title;
   document.body.dataset.level = page.body.dataset.level;
-  for (const name of ["source", "target", "mode", "checkpoint"]) copyValue(page, name, focused);
+  for (const name of ["source", "target", "mode", "run", "checkpoint"]) copyValue(page, name, focused);
+  updateTraining();
   if (editing) return;
   const same = key ? document.querySelector(`[data-key="${CSS.escape(key)}"], #${CSS.escape(key)}`) : null;
   if (typed !== null && same instanceof HTMLInputElement && same.type === "text") same.value = typed;
@@ -113,6 +123,8 @@ function copyValue(page, name, focused) {
   const here = field(document, name);
   const there = field(page, name);
   if (here && there && here !== focused && !dirty.has(name)) here.value = there.value;
+  const edit = dirty.get(name); // the options of a menu may be new ones
+  if (here instanceof HTMLSelectElement && edit !== undefined) here.value = edit;
 }
 
 /**
@@ -149,7 +161,7 @@ function edited() {
 function followed(address) {
   const here = new URLSearchParams(location.search);
   const query = new URLSearchParams(address);
-  const edits = [...dirty].filter(([name]) => name === "source" || name === "checkpoint" || (query.get(name) ?? "") === (here.get(name) ?? ""));
+  const edits = [...dirty].filter(([name]) => ["source", "run", "checkpoint"].includes(name) || (query.get(name) ?? "") === (here.get(name) ?? ""));
   for (const [name, value] of edits) change(query, name, value);
   return edits.length ? `?${query}` : address;
 }
@@ -166,6 +178,7 @@ function change(query, name, value) {
   if (name === "target") query.set("mode", "forced");
   if (name === "mode" && value === "forced") query.set("target", field(document, "target")?.value ?? "");
   if (name === "mode" && value !== "forced") query.delete("target");
+  if (name === "run") query.delete("checkpoint"); // each run has its own
   if (name !== "checkpoint") for (const place of ["step", "row", "column"]) query.delete(place);
 }
 
@@ -218,3 +231,6 @@ listenToExports();
 listenToSliders();
 listenToTheme();
 listenToCanvases();
+listenToTraining();
+listenToForms();
+goOn();
