@@ -90,7 +90,7 @@ def _course(
         raise ConfigError("the checkpoints have different numbers of heads or words; draw those of one model")
     where = "steps that read a word" if reading else "steps that predict a word"
     return LearningCourse(
-        f"{view.replace('.', ' ').replace('_', '-')}, head {head}, at the {where}",
+        f"{view.replace('.', ' layer ', 1).replace('.', ' ').replace('_', '-')}, head {head}, at the {where}",
         tuple(label.visible for label in last.sides[1].words),
         tuple(label.visible for label in last.sides[0].words),
         tuple(steps),
@@ -116,7 +116,7 @@ def learning_svg(course: LearningCourse) -> str:
         f'<rect class="paper" width="{WIDTH}" height="{height:.0f}" rx="12"/>',
         f'<text class="ink" x="24" y="36" font-size="19" font-weight="650">{escape(" ".join(course.source))} → '
         f"{escape(' '.join(course.target))}</text>",
-        f'<text class="soft" x="24" y="58">{escape(course.title)}</text>',
+        f'<text class="soft" x="24" y="58">{escape(course.title)}; weights from 0, dark, to 1, yellow</text>',
     ]
     places = _steps(course)
     for number, index in enumerate(chosen):

@@ -63,7 +63,9 @@ def picker_rows(
         for number in range(len(example.trace[f"{path}.weights"][0])):
             value = known[number] if number < len(known) else None
             address = replace(selection, part=part, layer=layer, sublayer=sublayer, head=number).address
-            text, shade = ("–", "") if value is None else (weight(value), shade_class(value, WEIGHTS))
+            text, shade = "–" if known else str(number), ""
+            if value is not None:
+                text, shade = weight(value), shade_class(value, WEIGHTS)
             heads.append(HeadChoice(number, text, shade, address, (path, number) == chosen))
         title = f"{part}{'' if layer is None else f' layer {layer}'} {sublayer.replace('_', '-')}"
         rows.append(PickerRow(title, tuple(heads)))

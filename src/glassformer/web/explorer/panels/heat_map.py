@@ -14,7 +14,7 @@ LONGEST = 64
 """Rows and columns of a drawing; further ones are left out, with a note."""
 WITH_NUMBERS = 400
 """Cells up to which each has its number as a tooltip."""
-SIDE, LARGEST_CELL, SMALLEST_LABELED = 250, 26, 9
+SIDE, LARGEST_CELL, SMALLEST_LABELED = 250, 18, 9
 """Pixels of the drawing's longer side, and of a cell."""
 CHARACTER, LONGEST_TEXT = 6.7, 12
 

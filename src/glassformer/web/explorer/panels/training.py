@@ -62,6 +62,7 @@ class TrainingRow:
 class TrainingView:
     title: str
     summary: str
+    axes: str
     heads: tuple[PickerRow, ...]
     tiles: tuple[TrainingTile, ...]
     charts: tuple[TrainingChart, ...]
@@ -93,13 +94,15 @@ def training_of(
 ) -> TrainingView:
     """The panel of the points that are known. ``counts``: others that are missing still, and that are skipped."""
     missing, skipped = counts
+    queries, keys = example.attention_sides(path.split(".")[0], path.rpartition(".")[2])
     known = [one.snapshot for one in points if one.snapshot is not None]
     head = _head(example, selection, path, known, gold)
     measures, reading = _measures(known, head, gold)
     place = f"{path.replace('.layers.', ' layer ').replace('.', ' ').replace('_', '-')}, head {head}"
     return TrainingView(
         place,
-        "" if missing else _summary(place, points, head, measures[0]),
+        "" if missing else _summary(points, head, measures[0]),
+        f"rows: {queries.name} (query) · columns: {keys.name} (key)",
         tuple(picker_rows(example, selection, (path, head), {})),
         tuple(_tile(one, head, measures[0]) for one in points),
         tuple(_chart(points, head, one) for one in measures),
@@ -205,7 +208,7 @@ def _course(measure: _Measure, dots: Sequence[tuple[float, float, float, Trainin
     return f"{measure.title}: from {texts[0]} to {texts[1]}"
 
 
-def _summary(place: str, points: Sequence[TrainingPoint], head: int, measure: _Measure) -> str:
+def _summary(points: Sequence[TrainingPoint], head: int, measure: _Measure) -> str:
     """The course of the first measure, and when half of its way was done."""
     found = [(point.label, value) for point in points if (value := _value(point, head, measure)) is not None]
     if len(found) < 2:
@@ -213,6 +216,6 @@ def _summary(place: str, points: Sequence[TrainingPoint], head: int, measure: _M
     (first, before), (last, after) = found[0], found[-1]
     half = next(label for label, value in found if abs(value - before) >= abs(after - before) / 2)
     values = [aligned(value, measure.digits) for value in (before, after)]
-    text = f"{place}: {measure.title} {values[0]} at {first}, {values[1]} at {last}"
+    text = f"{measure.title[:1].upper()}{measure.title[1:]}: {values[0]} at {first}, {values[1]} at {last}"
     changed = abs(after - before) >= 0.05 * max(abs(before), abs(after), 1e-9)
     return f"{text}; half of the way by {half}." if changed else f"{text}."

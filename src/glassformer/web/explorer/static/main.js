@@ -122,7 +122,8 @@ function swap(page) {
 function copyValue(page, name, focused) {
   const here = field(document, name);
   const there = field(page, name);
-  if (here && there && here !== focused && !dirty.has(name)) here.value = there.value;
+  const moved = there instanceof HTMLSelectElement && !there.options.length; // its options are here now, one of them chosen
+  if (here && there && !moved && here !== focused && !dirty.has(name)) here.value = there.value;
   const edit = dirty.get(name); // the options of a menu may be new ones
   if (here instanceof HTMLSelectElement && edit !== undefined) here.value = edit;
 }
