@@ -78,3 +78,28 @@ def test_page_lists_every_hypothesis(tiny: TinyRun) -> None:
     assert html.count('class="node ') == len(search.nodes)
     assert f"{len(search.nodes):,} hypotheses were considered" in html
     assert "There is no panel" in render_page(session, "?source=she+sings&panel=nothing").html
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_beam_of_one_is_greedy_search(tiny: TinyRun, source: str) -> None:
+    search = search_of(tiny.translator, source, 1)
+    [greedy] = tiny.translator.hypotheses([source], beam_size=1, n_best=1)[0]
+    path = [node for node in search.nodes if node.state != "pruned"]
+    assert [node.tokens[-1] for node in path][: len(greedy.hypothesis.tokens)] == greedy.hypothesis.tokens
+    assert [node.step for node in path] == list(range(len(path)))
+    assert path[-1].state in ("ended", "open")
+    assert path[-1].total == pytest.approx(sum(node.log_prob for node in path), abs=1e-5)
+    if greedy.hypothesis.finish_reason == "end":
+        assert path[-1].total == pytest.approx(greedy.hypothesis.log_prob, abs=1e-4)
+    assert Counter(node.state for node in search.nodes)["continues"] == len(path) - 1
+    for node in search.nodes:
+        assert node.parent == -1 or search.nodes[node.parent].state == "continues"
+
+
+@pytest.mark.parametrize(
+    ("query", "size"), [("", 2), ("&beam=1", 1), ("&beam=5", 5), ("&beam=0", 1), ("&beam=999", 16)]
+)
+def test_beam_size_of_the_address(tiny: TinyRun, query: str, size: int) -> None:
+    html = render_page(Session(tiny.run, WebSettings()), f"?source=the+old+cat+sleeps&panel=beam{query}").html
+    assert f"considered with a beam of {size}:" in html
+    assert ("is outside 1 to 16" in html) == (query in ("&beam=0", "&beam=999"))

@@ -31,6 +31,16 @@ SELECTIONS = st.builds(
     other_run=st.text(),
     other_checkpoint=st.text(),
     other_source=st.text(),
+    reading=st.text(),
+    gold=st.text(),
+    sentences=NUMBERS,
+    texts=st.text(),
+    order=st.text(),
+    side=st.text(),
+    position=NUMBERS,
+    dimension=NUMBERS,
+    merge=NUMBERS,
+    beam=NUMBERS,
 )
 
 

@@ -3,7 +3,9 @@
 from glassformer.alignment.links import (
     GoldLinks,
     Links,
+    LinkScores,
     alignment_error_rate,
+    link_scores,
     read_gold,
     read_pharaoh,
     symmetrize,
@@ -12,8 +14,10 @@ from glassformer.alignment.links import (
 
 __all__ = [
     "GoldLinks",
+    "LinkScores",
     "Links",
     "alignment_error_rate",
+    "link_scores",
     "read_gold",
     "read_pharaoh",
     "symmetrize",

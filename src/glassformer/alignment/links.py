@@ -5,6 +5,7 @@ The format is that of the decoder Pharaoh (Koehn 2004), which aligners write. Ma
 Pedersen 2003), one line per link, is read too.
 """
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
@@ -143,6 +144,26 @@ def alignment_error_rate(sure: Sequence[Links], possible: Sequence[Links], propo
     if not size:
         raise DataError("0 sure and 0 proposed links leave the alignment error rate undefined; give at least one link")
     return 1 - agreed / size
+
+
+class LinkScores(NamedTuple):
+    """Error rate, precision and recall of proposed links (Och and Ney 2003); NaN where nothing is counted."""
+
+    error_rate: float
+    precision: float
+    """Share of the proposed links that are possible, |A ∩ P| / |A|."""
+    recall: float
+    """Share of the sure links that are proposed, |A ∩ S| / |S|."""
+
+
+def link_scores(sure: Sequence[Links], possible: Sequence[Links], proposed: Sequence[Links]) -> LinkScores:
+    """Scores over all sentences, with the arguments of ``alignment_error_rate``."""
+    rate = alignment_error_rate(sure, possible, proposed)
+    pairs = list(zip(sure, possible, proposed, strict=True))
+    allowed = sum(len(links & (possible_links | sure_links)) for sure_links, possible_links, links in pairs)
+    agreed = sum(len(links & sure_links) for sure_links, _, links in pairs)
+    n_proposed, n_sure = sum(map(len, proposed)), sum(map(len, sure))
+    return LinkScores(rate, allowed / n_proposed if n_proposed else math.nan, agreed / n_sure if n_sure else math.nan)
 
 
 def symmetrize(forward: Links, backward: Links, method: str = "grow-diag-final") -> frozenset[tuple[int, int]]:

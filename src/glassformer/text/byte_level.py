@@ -102,6 +102,19 @@ class ByteTokenizer(Tokenizer):
                     resampled += self._merges.segment(word, dropped)
         return resampled
 
+    def _segments(self, ids: Sequence[int]) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+        """Ids of the tokens of each word, and those of its bytes."""
+        for special, group in groupby(ids, self._special.__contains__):
+            tokens = list(map(int, group))
+            start = 0
+            for symbols in ((i,) for i in tokens) if special else self._words(tokens):
+                stop, length = start, 0
+                while length < len(symbols) and stop < len(tokens):
+                    length += 1 if special else len(self._bytes[tokens[stop]])
+                    stop += 1
+                yield tokens[start:stop], symbols
+                start = stop
+
     def _words(self, ids: list[int]) -> Iterator[tuple[int, ...]]:
         """Byte ids of each word; merges do not cross words."""
         try:

@@ -11,7 +11,7 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.text.allowed import check_pipeline, library_errors
 from glassformer.text.byte_level import BYTES, readable
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
-from glassformer.text.tokenizer import Merge, Tokenizer, check_dropout, verify
+from glassformer.text.tokenizer import Merge, Segmentation, Tokenizer, check_dropout, verify
 from glassformer.text.words import replace_lone_surrogates
 
 KIND = "foreign"
@@ -120,6 +120,10 @@ class PretrainedTokenizer(Tokenizer):
 
     def merges_of(self, word: str) -> list[Merge]:
         return []
+
+    def segmentations(self, ids: Sequence[int]) -> list[Segmentation]:
+        """Each token by itself: the merges of an imported vocabulary are unknown."""
+        return [Segmentation(self.tokens([i]), [], [int(i)]) for i in ids]
 
     def _readable(self, entry: str) -> str:
         """Decode a byte-level entry; an entry with other characters, such as a special token, is unchanged."""

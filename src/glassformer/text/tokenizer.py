@@ -66,6 +66,14 @@ class Merge(NamedTuple):
     symbols: list[str]
 
 
+class Segmentation(NamedTuple):
+    """Byte-pair encoding of one word: its first symbols, the merges in order, and the ids of the tokens."""
+
+    symbols: list[str]
+    merges: list[Merge]
+    ids: list[int]
+
+
 class Tokenizer:
     """A trained vocabulary of kind bpe, word or char. Immutable, and safe to share between threads."""
 
@@ -212,12 +220,42 @@ class Tokenizer:
         if not self._pipeline["model"].get("merges"):
             return steps
         for part, _ in self._encoder.pre_tokenizer.pre_tokenize_str(self._normalized(word)):
-            symbols = tuple(chain.from_iterable(map(self._symbols, part)))
-            while possible := self._merges.possible(symbols):
-                step = possible[0]
-                left, right = self.tokens(symbols[step.position : step.position + 2])
-                symbols = step.taken(symbols)
-                steps.append(Merge(step.rank, left, right, self.tokens(symbols)))
+            steps += self._merge_steps(tuple(chain.from_iterable(map(self._symbols, part))))
+        return steps
+
+    def segmentations(self, ids: Sequence[int]) -> list[Segmentation]:
+        """Byte-pair encoding of each word behind ``ids``, in order. A special token is a word by itself."""
+        groups = self._segments(self._checked(ids))
+        return [Segmentation(self.tokens(symbols), self._merge_steps(symbols), tokens) for tokens, symbols in groups]
+
+    def _segments(self, ids: Sequence[int]) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+        """Ids of the tokens of each word, and those of its characters."""
+        word: list[int] = []
+        for i in ids:
+            alone = self.kind != "bpe" or (i in self._special and i != self.unknown_id)
+            if alone and word:
+                yield word, self._joined_characters(word)
+                word = []
+            word.append(int(i))
+            if alone or self._ends_word[i]:
+                yield word, (int(i),) if alone else self._joined_characters(word)
+                word = []
+        if word:
+            yield word, self._joined_characters(word)
+
+    def _joined_characters(self, ids: Sequence[int]) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(self._characters[i] for i in ids))
+
+    def _merge_steps(self, symbols: tuple[int, ...]) -> list[Merge]:
+        """The merges of one word, from its first symbols on."""
+        steps: list[Merge] = []
+        if not self._pipeline["model"].get("merges"):
+            return steps
+        while possible := self._merges.possible(symbols):
+            step = possible[0]
+            left, right = self.tokens(symbols[step.position : step.position + 2])
+            symbols = step.taken(symbols)
+            steps.append(Merge(step.rank, left, right, self.tokens(symbols)))
         return steps
 
     def to_json(self) -> dict[str, Any]:

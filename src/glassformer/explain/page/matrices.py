@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.explain.analysis.attention_measures import distance, entropy
 from glassformer.explain.example import Example
 from glassformer.explain.figures import attention
 from glassformer.explain.figures.view import View
 from glassformer.explain.matrix import LARGEST, Matrix
-from glassformer.explain.page.sheets import Numbers, Sheet, Slice, entropy, sheet_of, summary_of
+from glassformer.explain.page.sheets import Numbers, Sheet, Slice, sheet_of, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
 
 MAX_BYTES = 600_000
@@ -107,7 +108,7 @@ def _heads(
     heads = []
     for number, (name, matrix, every) in enumerate(zip(names, matrices, weights, strict=True)):
         stored = replace(matrix, values=values[number].astype(np.float64))
-        heads.append(Head(name, stored, Slice(key, number * size), entropy(every), _distance(every)))
+        heads.append(Head(name, stored, Slice(key, number * size), entropy(every), distance(every)))
     return heads
 
 
@@ -127,9 +128,3 @@ def _note(views: list[View], pooled: list[View], dtype: type[np.floating]) -> st
 def _across(heads: int) -> int:
     """Number of pictures in a line, so that all lines are nearly equal."""
     return -(-heads // -(-heads // 8))
-
-
-def _distance(weights: NDArray[np.float64]) -> float:
-    """Mean distance of a query from the keys that it looks at."""
-    queries, keys = np.indices(weights.shape)
-    return float((weights * np.abs(queries - keys)).sum(-1).mean())

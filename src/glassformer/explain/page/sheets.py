@@ -13,6 +13,7 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from glassformer.explain.analysis.attention_measures import entropy
 from glassformer.explain.figures.svg import mixed, rgb, shade
 from glassformer.explain.matrix import Matrix, Scale
 from glassformer.explain.walkthrough.step import TracedMatrix
@@ -119,11 +120,6 @@ def summary_of(matrix: Matrix, complete: bool = True) -> str:
         f"From {decimal(float(values[low]))} ({_named(matrix, low)}) "
         f"to {decimal(float(values[high]))} ({_named(matrix, high)})."
     )
-
-
-def entropy(weights: NDArray[np.float64]) -> float:
-    """Entropy of a row in nats, the mean over the rows."""
-    return float((weights * -np.log(np.where(weights > 0, weights, 1.0))).sum(-1).mean()) + 0.0  # not −0
 
 
 def _place(index: np.intp, values: NDArray[np.float64]) -> tuple[int, int]:

@@ -5,10 +5,17 @@ from typing import TYPE_CHECKING
 from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
+    from glassformer.web.explorer.atlas_request import control_atlas
     from glassformer.web.explorer.page import ExplorerPage, export_panel, render_page
     from glassformer.web.explorer.session import Session
 
-__all__ = ["ExplorerPage", "Session", "export_panel", "render_page"]
+__all__ = ["ExplorerPage", "Session", "control_atlas", "export_panel", "render_page"]
 
-_HOMES = {"ExplorerPage": "page", "Session": "session", "export_panel": "page", "render_page": "page"}
+_HOMES = {
+    "ExplorerPage": "page",
+    "Session": "session",
+    "control_atlas": "atlas_request",
+    "export_panel": "page",
+    "render_page": "page",
+}
 __getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

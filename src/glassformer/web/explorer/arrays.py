@@ -117,15 +117,15 @@ class ExploredImages(Numbered):
             _require_files(self.files, "images", "its configuration names none")
         return found
 
-    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None, keep: str = "*") -> Example:
         number = int(selection.source)
         if number < len(self.files):
-            return examine_image(self.model, self.format, self.files[number], edits=edits)
+            return examine_image(self.model, self.format, self.files[number], keep, edits)
         assert self.validation is not None
         number -= len(self.files)
         pixels = np.array(self.validation.pixels[self.validation.rows[number]])  # a copy, not mapped into memory
         image = self.format.normalize(to_floats(torch.from_numpy(pixels)[None]))
-        return examine_pixels(self.model, self.format, image, f"validation image {number:,}", edits=edits)
+        return examine_pixels(self.model, self.format, image, f"validation image {number:,}", keep, edits)
 
     def truth(self, selection: Selection) -> str:
         """Class of the image in the data; empty if it is not known."""
@@ -174,7 +174,7 @@ class ExploredSeries(Numbered):
         columns = list(self.format.columns)
         return tuple(read_table(str(file), date="", columns=columns).values for file in self.files)
 
-    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None, keep: str = "*") -> Example:
         column, number = self.format.columns.index(selection.target), int(selection.source)
         mean, deviation = self.format.mean[column], self.format.deviation[column]
         one = SeriesFormat(columns=[selection.target], mean=[mean], deviation=[deviation])
@@ -182,7 +182,7 @@ class ExploredSeries(Numbered):
             values = self.tables[number]
         else:
             values = self._rows(number)[: self.model.config.context]
-        return examine_series(self.model, one, values[:, [column]], edits=edits)
+        return examine_series(self.model, one, values[:, [column]], keep, edits)
 
     def restore(self, selection: Selection, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Standardized values of the variable in its own units."""

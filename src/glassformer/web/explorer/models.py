@@ -43,7 +43,9 @@ class ExploredModel(Protocol):
     def choose(self, selection: Selection, notes: list[str]) -> Selection: ...
     def output(self, selection: Selection) -> str: ...
     def lengths(self, selection: Selection) -> list[tuple[int, int]]: ...
-    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example: ...
+    def example(
+        self, selection: Selection, output: str, edits: Mapping[str, Edit] | None, keep: str = "*"
+    ) -> Example: ...
     def knows(self, text: str) -> bool: ...
 
 
@@ -96,8 +98,8 @@ class ExploredTranslator(Texts):
             (len(pair.target.encode(target)), built - 1),
         ]
 
-    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
-        return examine(self.translator, selection.source, output, edits=edits)
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None, keep: str = "*") -> Example:
+        return examine(self.translator, selection.source, output, keep, edits)
 
     def knows(self, text: str) -> bool:
         """True if every word of ``text`` is in the vocabulary."""
@@ -137,20 +139,20 @@ class ExploredText(Texts):
         tokens = len(self.run.tokenizer.encode(selection.source))
         return [(tokens, getattr(self.model.config, "max_length", tokens + 1) - 1)]
 
-    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None, keep: str = "*") -> Example:
         model, tokenizer, text = self.run.model, self.run.tokenizer, selection.source
         match self.run.task:
             case "language":
                 if not tokenizer.encode(text):
                     raise DataError("the text has no tokens; give one with at least one word")
-                return examine_continuation(model, tokenizer, text, edits=edits)
+                return examine_continuation(model, tokenizer, text, keep, edits)
             case "masked":
-                return examine_masked(model, tokenizer, text, edits=edits)
+                return examine_masked(model, tokenizer, text, keep, edits)
             case "classification":
                 texts = [text] if not selection.target else [text, selection.target]
-                return examine_class(model, tokenizer, texts, self.run.setting("labels"), edits=edits)
+                return examine_class(model, tokenizer, texts, self.run.setting("labels"), keep, edits)
             case _:
-                return examine_tags(model, tokenizer, text, self.run.setting("tags"), edits=edits)
+                return examine_tags(model, tokenizer, text, self.run.setting("tags"), keep, edits)
 
     def knows(self, text: str) -> bool:
         """True if every word of ``text`` is in the vocabulary."""

@@ -43,10 +43,26 @@ class Explorer:
         self.worker = Worker()
         self.session: Future[Session] = self.worker.submit(lambda: explorer.Session(run, settings, others))
         self.worker.submit(lambda: explorer.render_page(self.session.result(), ""))  # load the model at once
+        self._advancing = False
 
     async def compute(self, request: Request, job: "Callable[[Session], Result]") -> Result:
         """The result of ``job`` in the worker thread."""
-        return await self.worker.run(lambda: job(self.session.result()), request.is_disconnected)
+        return await self.worker.run(lambda: self._answer(job), request.is_disconnected)
+
+    def _answer(self, job: "Callable[[Session], Result]") -> "Result":
+        """In the worker: the result of ``job``, and a start of what it asked to be computed piece by piece."""
+        session = self.session.result()
+        result = job(session)
+        if session.jobs.active and not self._advancing:
+            self._advancing = True
+            self.worker.submit(self._advance)
+        return result
+
+    def _advance(self) -> None:
+        """In the worker: one piece of each job. The next one queues behind the requests that came meanwhile."""
+        self._advancing = self.session.result().jobs.step()
+        if self._advancing:
+            self.worker.submit(self._advance)
 
 
 def explorer_routes(one: Explorer) -> APIRouter:
@@ -103,6 +119,17 @@ def explorer_routes(one: Explorer) -> APIRouter:
             file = explorer.export_panel(session, query, name)
             headers = {"Content-Disposition": f'attachment; filename="{file.name}"'}
             return StreamingResponse(file.pieces, media_type=file.media_type, headers=headers)
+
+        return await _answer(one, request, job)
+
+    @router.post("/atlas/{action}")
+    async def atlas(action: str, request: Request) -> Response:
+        """Stop the atlas of an address, or go on with it."""
+        query = request.url.query
+
+        def job(session: "Session") -> Response:
+            explorer.control_atlas(session, query, action)
+            return Response(status_code=204)
 
         return await _answer(one, request, job)
 

@@ -47,6 +47,26 @@ class Selection:
     other_run: str = ""
     other_checkpoint: str = ""
     other_source: str = ""
+    reading: str = ""
+    """Attention that links words: ``1.0.shifted`` is layer 1, head 0; ``1.mean.naive`` the mean of its heads."""
+    gold: str = ""
+    """Gold links of this sentence pair, ``0-0 1?2``."""
+    sentences: int | None = None
+    """Number of sentences that the atlas reads."""
+    texts: str = ""
+    """Sentences for the atlas, one a line; empty: those of the run's validation text."""
+    order: str = ""
+    """Column by which the heads of the atlas are sorted, with ``-`` before it from high to low."""
+    side: str = ""
+    """Input whose text is followed: ``source`` or ``target``."""
+    position: int | None = None
+    """Token of that input."""
+    dimension: int | None = None
+    """Dimension of its vector."""
+    merge: int | None = None
+    """Number of merges that have been applied to its word."""
+    beam: int | None = None
+    """Beam size of the beam tree."""
 
     @property
     def level(self) -> Level:
@@ -82,21 +102,28 @@ class Selection:
 
     def at_model(self) -> "Selection":
         """The whole model, with the same input."""
-        here = replace(self, part="", layer=None, sublayer="", head=None, stage="", row=None, column=None, panel="")
-        return replace(here, other_run="", other_checkpoint="", other_source="")
+        place = replace(self, part="", layer=None, sublayer="", head=None, stage="", row=None, column=None, panel="")
+        place = replace(place, other_run="", other_checkpoint="", other_source="")
+        return replace(place, reading="", order="", side="", position=None, dimension=None, merge=None, beam=None)
 
     def at_module(self, part: str, layer: int | None = None, sublayer: str = "") -> "Selection":
         """A module of the model, with the same input."""
         return replace(self.at_model(), part=part, layer=layer, sublayer=sublayer)
 
     @property
-    def address(self) -> str:
-        """Query of the page: ``?source=a+dog&part=decoder&layer=1``; defaults are left out."""
+    def pairs(self) -> list[tuple[str, str]]:
+        """Names and texts of the address; defaults are left out."""
         pairs: list[tuple[str, str]] = []
         for field in fields(self):
             value = getattr(self, field.name)
             if value != field.default:
                 pairs += [(KEYS[field.name].name, text) for text in KEYS[field.name].write(value)]
+        return pairs
+
+    @property
+    def address(self) -> str:
+        """Query of the page: ``?source=a+dog&part=decoder&layer=1``; defaults are left out."""
+        pairs = self.pairs
         return f"?{urlencode(pairs)}" if pairs else "?"
 
     @property
@@ -155,6 +182,16 @@ KEYS: dict[str, Key] = {
     "other_run": _text_key("other_run"),
     "other_checkpoint": _text_key("other_checkpoint"),
     "other_source": _text_key("other_source"),
+    "reading": _text_key("reading"),
+    "gold": _text_key("gold"),
+    "sentences": _number_key("n"),
+    "texts": _text_key("texts"),
+    "order": _text_key("order"),
+    "side": _text_key("side"),
+    "position": _number_key("position"),
+    "dimension": _number_key("dimension"),
+    "merge": _number_key("merge"),
+    "beam": _number_key("beam"),
 }
 """The table of the address: one row for each field of ``Selection``."""
 FORMER = {"off": "edit"}

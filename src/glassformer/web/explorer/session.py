@@ -5,7 +5,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +14,23 @@ from glassformer.demo_corpus.grammar import DEMO_SENTENCE
 from glassformer.errors import DataError, GlassformerError
 from glassformer.explain.example import Example
 from glassformer.explain.page.sheets import stylesheet
+from glassformer.predict.filler import MASK
 from glassformer.predict.loading import task_at
 from glassformer.taps import Edit
+from glassformer.web.explorer.atlas_job import AtlasJob, AtlasJobs
 from glassformer.web.explorer.interventions import Intervention, edits_of, parse_interventions
-from glassformer.web.explorer.models import ExploredModel, ExploredTranslator, bytes_of, load_explored, with_mask
-from glassformer.web.explorer.panels.beam_tree import BeamSearch, search_of
+from glassformer.web.explorer.models import (
+    ExploredModel,
+    ExploredText,
+    ExploredTranslator,
+    bytes_of,
+    load_explored,
+    with_mask,
+)
+from glassformer.web.explorer.panels.beam_tree import MAX_BEAM, BeamSearch, search_of
 from glassformer.web.explorer.panels.canvas import region_bytes
 from glassformer.web.explorer.places import resolve_selection
+from glassformer.web.explorer.run_text import RunSentence, RunText
 from glassformer.web.explorer.runs import CheckpointChoice, ExploredRun, choose_run, explored_runs, version_of
 from glassformer.web.explorer.selection import EMPTY_SOURCE, Selection, parse_address
 from glassformer.web.explorer.snapshots import SnapshotStore
@@ -54,6 +64,8 @@ class TracedSelection:
     """The second sentence of the lab, with the target of the first one."""
     key: tuple[object, ...] = ()
     """Key of the model and the input, without interventions."""
+    notes: list[str] = field(default_factory=list, compare=False)
+    """Notes of the page; a panel adds one for each value that it had to change."""
     complete: bool = True
     """True if the view contains every analysis; else those that take long follow in a second answer."""
 
@@ -70,6 +82,8 @@ class Session:
     def __init__(self, path: Path, settings: WebSettings, others: Sequence[Path] = ()) -> None:
         self.settings = settings
         self.runs = explored_runs([path, *others])
+        self.texts = {name: RunText(run.path) for name, run in self.runs.items()}
+        self.jobs = AtlasJobs()
         self._models: OrderedDict[tuple[object, ...], ExploredModel] = OrderedDict()
         self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
         self.snapshots = SnapshotStore()
@@ -89,7 +103,7 @@ class Session:
             warnings.simplefilter("always")
             traced = self._examine(selection, notes)
         notes += [f"{warning.message}." for warning in caught if issubclass(warning.category, UserWarning)]
-        return traced
+        return replace(traced, notes=notes)
 
     def _examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
         name, run = choose_run(self.runs, selection.run, notes)
@@ -165,7 +179,10 @@ class Session:
         explored = traced.explored
         assert isinstance(explored, ExploredTranslator)
         selection = replace(traced.selection, mode="beam")
-        size = explored.settings(selection)["beam_size"]
+        own = explored.settings(selection)["beam_size"]
+        size = own if selection.beam is None else min(max(selection.beam, 1), MAX_BEAM)
+        if selection.beam not in (None, size):
+            traced.notes.append(f"beam={selection.beam:,} is outside 1 to {MAX_BEAM}; this is a beam of {size}.")
         key = (explored.translator, selection.source, size)
         if key not in self._searches:
             self._searches[key] = search_of(explored.translator, selection.source, size)
@@ -173,6 +190,23 @@ class Session:
         while len(self._searches) > self.settings.max_traces:
             self._searches.popitem(last=False)
         return self._searches[key]
+
+    def atlas(self, explored: ExploredModel, sentences: tuple[RunSentence, ...]) -> AtlasJob:
+        """The job that measures every head on ``sentences``; a second request for the same joins the first."""
+        key = id(explored.model), sentences  # the job refers to the model, so no other has its number
+        return self.jobs.find(
+            key, lambda: AtlasJob(sentences, lambda one: self._measured(explored, one), self.jobs.clock)
+        )
+
+    def _measured(self, explored: ExploredModel, sentence: RunSentence) -> Example:
+        """A sentence with the attention weights of every head; without a target, its greedy translation."""
+        masks = isinstance(explored, ExploredText) and explored.run.task == "masked" and MASK not in sentence.source
+        text = with_mask(sentence.source) if masks else sentence.source
+        selection = Selection(source=text, target=sentence.target, mode="forced" if sentence.target else "greedy")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they name words of the text
+            self._check_length(explored, selection)
+            return explored.example(selection, explored.output(selection), None, "*.weights")
 
     def logits(self, query: str) -> bytes:
         """Logits of the selected step, little-endian float32."""

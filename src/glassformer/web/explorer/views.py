@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from glassformer.explain.analysis.interventions import attentions
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
+from glassformer.web.explorer.atlas_request import view_of_atlas
 from glassformer.web.explorer.exports.content import PanelExport
 from glassformer.web.explorer.exports.tables import BEAM, HEADS_OFF, TOUR
 from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.other_side import compare_with_other
+from glassformer.web.explorer.panels.alignment import AlignmentView, alignment_of
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
 from glassformer.web.explorer.panels.curve import Curve, curve_of
 from glassformer.web.explorer.panels.lab import lab_of
@@ -18,6 +21,7 @@ from glassformer.web.explorer.panels.lens import LensView, has_lens, lens_of
 from glassformer.web.explorer.panels.patches import patches_of
 from glassformer.web.explorer.panels.sentence import sentence_of
 from glassformer.web.explorer.panels.tour import TourStop, tour_of
+from glassformer.web.explorer.panels.vectors import VectorsView, has_vectors, vectors_of
 from glassformer.web.explorer.session import Session, TracedSelection
 
 
@@ -46,14 +50,32 @@ def _lens(session: Session, traced: TracedSelection) -> LensView:
     return lens_of(traced.example, traced.selection)
 
 
+def _reads_text(example: Example) -> bool:
+    return example.task not in FIRST and bool(attentions(example.model))
+
+
 def _attends(example: Example) -> bool:
     return any(f"{path}.weights" in example.trace for path in attention_views(example).values())
 
 
+def _alignment(session: Session, traced: TracedSelection) -> AlignmentView:
+    explored, example = traced.explored, traced.example
+    assert isinstance(explored, ExploredTranslator)
+    run_gold = session.texts[traced.run.name].gold(example.source, example.target)
+    return alignment_of(example, traced.selection, explored.translator.read_by(), run_gold, traced.notes)
+
+
+def _vectors(session: Session, traced: TracedSelection) -> VectorsView:
+    return vectors_of(traced.example, traced.selection, traced.notes)
+
+
 VIEWS: dict[str, View] = {
     "tour": View("Tour", lambda example: True, _tour, TOUR),
+    "vectors": View("Text to vectors", has_vectors, _vectors),
     "beam": View("Beam search", lambda example: example.translated, _beam, BEAM),
     "lens": View("Logit lens", has_lens, _lens),
+    "alignment": View("Alignment", lambda example: example.translated, _alignment),
+    "atlas": View("Heads atlas", _reads_text, view_of_atlas),
     "lab": View("Lab", has_lens, lab_of, HEADS_OFF),
     "compare": View("Compare", _attends, compare_with_other),
     "training": View("Over training", _attends, training_series),

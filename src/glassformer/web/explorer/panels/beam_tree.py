@@ -16,6 +16,9 @@ COLUMN, ROW, BOX, HEIGHT = 132, 44, 106, 36
 MAX_STEPS = 40
 """Steps of the drawing; further ones are left out, with a note."""
 
+MAX_BEAM = 16
+"""Largest beam of a tree; 1 is greedy search."""
+
 CONTINUES, ENDED, PRUNED, OPEN = "continues", "ended", "pruned", "open"
 
 
@@ -75,6 +78,8 @@ class BeamView:
     verdict: str
     note: str
     has_reference: bool
+    beam_size: int
+    most: int = MAX_BEAM
 
 
 def search_of(translator: Translator, source: str, beam_size: int) -> BeamSearch:
@@ -82,19 +87,21 @@ def search_of(translator: Translator, source: str, beam_size: int) -> BeamSearch
     model, end = translator.models[0], translator.symbols.end
     with record(model, keep="candidate_*") as recorded:
         found = translator.hypotheses([source], beam_size=beam_size, n_best=beam_size, sample=False)[0]
-    names = ("candidate_tokens", "candidate_scores", "candidate_parents")
+    names = ("candidate_tokens", "candidate_scores", *["candidate_parents"] * (beam_size > 1))
     steps = zip(*(recorded.all(name) for name in names), strict=True)
     nodes: list[BeamNode] = []
     live = [-1]
     for step, tensors in enumerate(steps):
         rows = zip(*(tensor[0].tolist() for tensor in tensors), strict=True)
         following: list[int] = []
-        for rank, (token, total, parent) in enumerate(rows):
-            if total == float("-inf"):
+        for rank, (token, score, *parents) in enumerate(rows):
+            if score == float("-inf"):
                 continue
-            above = live[parent]
+            above = live[parents[0] if parents else 0]
             before = nodes[above] if above >= 0 else None
-            state = ENDED if token == end else CONTINUES if len(following) < beam_size else PRUNED
+            total = score if parents or before is None else before.total + score  # greedy: the score of the token alone
+            wins = len(following) < beam_size if parents else rank == 0
+            state = ENDED if token == end and (parents or wins) else CONTINUES if wins else PRUNED
             if state == CONTINUES:
                 following.append(len(nodes))
             tokens = ((*before.tokens,) if before else ()) + (token,)
@@ -131,6 +138,7 @@ def view_of(search: BeamSearch, translator: Translator, example: Example, select
         _verdict(search, translator, example, reference),
         note,
         bool(reference),
+        search.beam_size,
     )
 
 

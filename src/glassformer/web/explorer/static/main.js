@@ -3,10 +3,12 @@
 
 import { listenToCanvases } from "./canvas.js";
 import { listenToExports } from "./exports.js";
+import { listenToFields } from "./fields.js";
 import { listenToForms } from "./follow.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
 import { listenToLab } from "./lab.js";
+import { listenToJobs } from "./live.js";
 import { listenToSliders, restoreSliders, settingsOfSliders } from "./output.js";
 import { listenToTheme } from "./theme.js";
 import { listenToTraining, updateTraining } from "./training.js";
@@ -180,7 +182,7 @@ function change(query, name, value) {
   if (name === "mode" && value === "forced") query.set("target", field(document, "target")?.value ?? "");
   if (name === "mode" && value !== "forced") query.delete("target");
   if (name === "run") query.delete("checkpoint"); // each run has its own
-  if (name !== "checkpoint") for (const place of ["step", "row", "column"]) query.delete(place);
+  if (name !== "checkpoint") for (const place of ["step", "row", "column", "gold", "position", "merge"]) query.delete(place);
 }
 
 /**
@@ -229,6 +231,8 @@ listenToKeys();
 listenToLab();
 listenToHover();
 listenToExports();
+listenToFields();
+listenToJobs();
 listenToSliders();
 listenToTheme();
 listenToCanvases();

@@ -1,0 +1,63 @@
+// @ts-check
+// Jobs of the server: while one runs, the page asks for its state, and puts the answer in the place of the old one.
+
+let timer = 0;
+
+/** Start to watch the stage: a view with ``data-live`` is asked for again after so many milliseconds. */
+export function listenToJobs() {
+  const stage = document.querySelector("[data-slot=stage]");
+  if (!stage) return;
+  new MutationObserver(plan).observe(stage, { childList: true });
+  plan();
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element ? event.target.closest("[data-post]") : null;
+    if (button instanceof HTMLButtonElement) void post(button);
+  });
+}
+
+function plan() {
+  clearTimeout(timer);
+  const view = document.querySelector("[data-live]");
+  if (view instanceof HTMLElement) timer = window.setTimeout(() => void refresh(), Number(view.dataset.live));
+}
+
+/** The state of the job of this address; an answer that comes after the address has changed is dropped. */
+async function refresh() {
+  const address = location.search;
+  try {
+    const answer = await fetch(address || "?", { headers: { "x-fragment": "1" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const fresh = page.querySelector("main .atlas");
+    const old = document.querySelector("main .atlas");
+    if (!fresh || !old || location.search !== address) return;
+    replace(old, fresh);
+  } catch {
+    return; // the server has ended, or the network; the next action says so
+  }
+  plan();
+}
+
+/**
+ * Replace the parts that differ, but neither the field that has the focus nor what was typed.
+ * @param {Element} old
+ * @param {Element} fresh
+ */
+function replace(old, fresh) {
+  const key = document.activeElement?.getAttribute("data-key") ?? "";
+  const form = old.querySelector("form");
+  const place = fresh.querySelector("form");
+  if (form && place) place.replaceWith(form);
+  old.replaceWith(fresh);
+  const same = key ? fresh.querySelector(`[data-key="${CSS.escape(key)}"]`) : null;
+  if (same instanceof HTMLElement) same.focus({ preventScroll: true });
+}
+
+/** @param {HTMLButtonElement} button */
+async function post(button) {
+  button.disabled = true;
+  try {
+    await fetch(`${button.dataset.post}${location.search}`, { method: "POST" });
+  } finally {
+    await refresh();
+  }
+}
