@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from explain.small_examples import EXAMPLES
-from glassformer.alignment import read_pharaoh
+from glassformer.alignment import GoldLinks, read_pharaoh
 from glassformer.explain.analysis.attention_measures import distance, entropy
 from glassformer.explain.analysis.head_atlas import HeadAtlas, sentence_importance
 from glassformer.explain.analysis.heads import head_importance
@@ -133,6 +133,25 @@ def test_error_rates_are_those_over_the_corpus(tiny: TinyRun, tmp_path: Path) ->
             found = rows[f"decoder.layers.{one.layer}.cross_attention.{one.head}"][3:]
             assert found == pytest.approx([one.error_rate(sure, shifted, possible) for shifted in (False, True)])
     assert "Aligns best: decoder layer" in html
+
+
+def test_error_rates_of_both_readings_are_kept_apart(tiny: TinyRun) -> None:
+    sides = [(tiny.folder / f"validation.{suffix}").read_text(encoding="utf-8").splitlines() for suffix in ("en", "fr")]
+    gold, atlas = [], HeadAtlas()
+    for source, target in zip(*sides, strict=True):
+        size = min(len(source.split()), len(target.split()))
+        links = frozenset((place, place) for place in range(size))
+        gold.append(links)
+        atlas.add(examine(tiny.translator, source, target, keep="*.weights"), GoldLinks(links, links))
+    records = {(one.path, one.head): one for one in atlas.records()}
+    differs = False
+    for one in links_of_heads(tiny.translator, *sides):
+        if one.head is not None:
+            record = records[f"decoder.layers.{one.layer}.cross_attention", one.head]
+            assert record.naive_error_rate == one.error_rate(gold)
+            assert record.shifted_error_rate == one.error_rate(gold, shifted=True)
+            differs = differs or record.naive_error_rate != record.shifted_error_rate
+    assert differs
 
 
 def test_heads_are_sorted_by_the_column_of_the_address(session: Session) -> None:
