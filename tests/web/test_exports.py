@@ -93,6 +93,7 @@ def assert_standalone(svg: bytes) -> None:
     for forbidden in ("var(", "light-dark", "prefers-color-scheme", "<script", "<a ", "data-key", "data-index"):
         assert forbidden not in text
     assert re.findall(r'(?:href|src)="(?!data:image/png)', text) == []
+    assert text.count("<image") == text.count('href="data:image/png')
     assert text.count("url(") == text.count("url(#tip)")
 
 

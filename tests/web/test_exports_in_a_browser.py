@@ -151,3 +151,9 @@ def test_long_sums_fit_their_panel(page: Any, served: ServedPage, name: str, wid
     assert page.locator(".cell .math math").count() == 1
     wide = page.locator(".cell .math").evaluate("one => one.scrollWidth - one.clientWidth")
     assert wide <= 0
+
+
+def test_table_of_a_short_sentence_fits_beside_a_number(page: Any, served: ServedPage) -> None:
+    open_view(page, served, source="the cat", target="le chat", mode="forced", **CELL)
+    wide = page.locator(".sheet .scroll").evaluate("one => one.scrollWidth - one.clientWidth")
+    assert wide <= 0

@@ -42,7 +42,7 @@ def standalone(drawing: PanelDrawing, title: str, templates: Environment) -> str
 def _without_links(markup: str) -> str:
     """Links become groups; what scripts of the page read is left out."""
     markup = re.sub(r"<a\b", "<g", markup).replace("</a>", "</g>")
-    return re.sub(r'\s(?:href|data-[\w-]+|tabindex)="[^"]*"', "", markup)
+    return re.sub(r'\s(?:href="(?!data:)|data-[\w-]+="|tabindex=")[^"]*"', "", markup)
 
 
 def _without_controls(text: str) -> str:

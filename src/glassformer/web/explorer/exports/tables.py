@@ -67,10 +67,11 @@ def _heads_off(session: Session, traced: TracedSelection) -> ExportContent:
     ablation = ablation_of(traced.original)
     changes = (-ablation.loss_change).double().cpu().numpy()
     largest = float(np.abs(changes).max())
-    rows = Axis.of("attention", ablation.attentions)
+    short = (path.replace(".layers.", " ").removesuffix("_attention").replace(".", " ") for path in ablation.attentions)
+    rows = Axis.of("stack, layer, attention", short)
     columns = Axis.of("head", map(str, range(changes.shape[1])))
-    title = "change of the log-probability of the target without each head, in nats a token"
-    scale = Scale("change", -largest, largest)
+    title = "change of the log-probability without each head"
+    scale = Scale("nats a token", -largest, largest)
     return ExportContent(
         name="heads_off",
         title=title,
