@@ -350,3 +350,8 @@ def test_report_is_of_this_sentence_target_and_interventions(session: Session) -
     assert "All" in plain and "checks passed" in plain
     assert "Switched off: decoder layer 1 cross-attention, head 1: zero." in edited
     assert "Switched off" not in plain
+    tensors = [
+        re.findall(r"<script type=\"[^\"]*\"[^>]*>[^<]*</script>|<td[^>]*>[^<]*</td>", one) for one in (plain, edited)
+    ]
+    assert len(tensors[0]) > 100
+    assert tensors[0] != tensors[1]
