@@ -98,6 +98,24 @@ def explorer_routes(one: Explorer) -> APIRouter:
 
         return await _answer(one, request, job)
 
+    @router.post("/atlas/{action}")
+    async def atlas(action: str, request: Request) -> Response:
+        """Stop the atlas of an address, or go on with it."""
+        query = request.url.query
+
+        def job(session: "Session") -> Response:
+            explorer.control_atlas(session, query, action)
+            return Response(status_code=204)
+
+        return await _answer(one, request, job)
+
+    _add_numbers(router, one)
+    return router
+
+
+def _add_numbers(router: APIRouter, one: Explorer) -> None:
+    """Routes of numbers: for the sliders, for the canvas, and as files."""
+
     @router.get("/logits")
     async def logits(request: Request) -> Response:
         """Logits of the selected step, little-endian float32, for the sliders of the output."""
@@ -121,19 +139,6 @@ def explorer_routes(one: Explorer) -> APIRouter:
             return StreamingResponse(file.pieces, media_type=file.media_type, headers=headers)
 
         return await _answer(one, request, job)
-
-    @router.post("/atlas/{action}")
-    async def atlas(action: str, request: Request) -> Response:
-        """Stop the atlas of an address, or go on with it."""
-        query = request.url.query
-
-        def job(session: "Session") -> Response:
-            explorer.control_atlas(session, query, action)
-            return Response(status_code=204)
-
-        return await _answer(one, request, job)
-
-    return router
 
 
 async def _page(one: Explorer, request: Request) -> Response:

@@ -25,7 +25,7 @@ from glassformer.web.explorer.panels.vectors import VectorsView, has_vectors, ve
 from glassformer.web.explorer.session import Session, TracedSelection
 
 
-class View(NamedTuple):
+class PageView(NamedTuple):
     """A view: its tab, the examples that have it, and its panel, which the template of the view's name writes.
 
     ``export`` gives its files; of a view without one the tensors of the trace are exported.
@@ -69,21 +69,21 @@ def _vectors(session: Session, traced: TracedSelection) -> VectorsView:
     return vectors_of(traced.example, traced.selection, traced.notes)
 
 
-VIEWS: dict[str, View] = {
-    "tour": View("Tour", lambda example: True, _tour, TOUR),
-    "vectors": View("Text to vectors", has_vectors, _vectors),
-    "beam": View("Beam search", lambda example: example.translated, _beam, BEAM),
-    "lens": View("Logit lens", has_lens, _lens),
-    "alignment": View("Alignment", lambda example: example.translated, _alignment),
-    "atlas": View("Heads atlas", _reads_text, view_of_atlas),
-    "lab": View("Lab", has_lens, lab_of, HEADS_OFF),
-    "compare": View("Compare", _attends, compare_with_other),
-    "training": View("Over training", _attends, training_series),
+VIEWS: dict[str, PageView] = {
+    "tour": PageView("Tour", lambda example: True, _tour, TOUR),
+    "vectors": PageView("Text to vectors", has_vectors, _vectors),
+    "beam": PageView("Beam search", lambda example: example.translated, _beam, BEAM),
+    "lens": PageView("Logit lens", has_lens, _lens),
+    "alignment": PageView("Alignment", lambda example: example.translated, _alignment),
+    "atlas": PageView("Heads atlas", _reads_text, view_of_atlas),
+    "lab": PageView("Lab", has_lens, lab_of, HEADS_OFF),
+    "compare": PageView("Compare", _attends, compare_with_other),
+    "training": PageView("Over training", _attends, training_series),
 }
 """Name in the address and of the template → the view, in the order of the tabs."""
 
 
-def views_of(example: Example) -> dict[str, View]:
+def views_of(example: Example) -> dict[str, PageView]:
     """The views that an example has."""
     return {name: view for name, view in VIEWS.items() if view.exists(example)}
 
