@@ -1,8 +1,9 @@
 """The explorer in Chromium: times of its pages, and bytes of the first view.
 
 ``python -m benchmarks.explorer RUN`` starts ``glassformer explore RUN``, measures its start, the first view, an edited
-sentence, a step, a head, a matrix and a number, and hovering over a token. Needs the extra ``web``, playwright and
-Chromium. Times are from the action to the frame in which the new view is drawn; the median of several.
+sentence, a step, a head, a matrix and a number, hovering over a token, and heads that are switched off in the lab.
+``--source`` and ``--target`` give the sentences of the lab. Needs the extra ``web``, playwright and Chromium. Times are
+from the action to the frame in which the new view is drawn; the median of several.
 """
 
 import argparse
@@ -13,8 +14,20 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 ROUNDS = 7
+SWITCH = """([selector, number]) => new Promise(done => {
+    const start = performance.now();
+    const observer = new MutationObserver(() => requestAnimationFrame(() => setTimeout(() => {
+        observer.disconnect();
+        done(performance.now() - start);
+    })));
+    observer.observe(document.querySelector("[data-slot=stage]"), { childList: true });
+    const links = document.querySelectorAll(selector);
+    links[number % links.length].click();
+})"""
+"""Milliseconds in the page from a click to the frame in which the new view is drawn."""
 
 
 def measured(action: Callable[[int], None], done: Callable[[int], None]) -> str:
@@ -30,6 +43,12 @@ def measured(action: Callable[[int], None], done: Callable[[int], None]) -> str:
 
 def wait_for(page: Any, selector: str) -> None:
     page.wait_for_selector(selector, state="attached")
+
+
+def in_page(page: Any, selector: str, count: int) -> str:
+    """Median and largest time of clicks on the links of ``selector``, without Playwright's own."""
+    times = [page.evaluate(SWITCH, [selector, number % count]) for number in range(ROUNDS)]
+    return f"{statistics.median(times):6.0f} ms, at most {max(times):.0f} ms"
 
 
 def measure(page: Any) -> None:
@@ -52,6 +71,7 @@ def measure(page: Any) -> None:
             lambda number: wait_for(page, f'.stage .head[aria-current] >> text="head {number % heads}"'),
         ),
     )
+    print("head switched, in the page", in_page(page, ".stage .head", heads))
     page.locator(".card[data-key$='.weights']").click()
     wait_for(page, "body[data-level=matrix]")
     cells = page.locator(".numbers td a")
@@ -65,11 +85,38 @@ def measure(page: Any) -> None:
     print(f"token highlighted {statistics.median(page.evaluate(hover) for _ in range(ROUNDS)):5.1f} ms")
 
 
+def measure_lab(page: Any, source: str, target: str) -> None:
+    """Print a line for heads switched off, one after the other, and for views of the logit lens."""
+    texts = {"source": source, "target": target, "mode": "forced"} if target else {"source": source}
+    origin = page.url.partition("?")[0]
+    page.goto(f"{origin}?{urlencode({**texts, 'panel': 'lab'})}")
+    heads = page.locator(".toggles a")
+    print(
+        "head ablated    ",
+        measured(
+            lambda number: heads.nth(number).click(),
+            lambda number: wait_for(page, f".toggles td.off >> nth={number}"),
+        ),
+    )
+    print("head switched on, in the page", in_page(page, ".toggles .off a", 1))
+    page.goto(f"{origin}?{urlencode({**texts, 'panel': 'lens'})}")
+    steps = page.locator(".steps a.step")
+    print(
+        "step of the lens",
+        measured(
+            lambda number: steps.nth(1 + number % 2).click(),
+            lambda number: wait_for(page, f".steps a[data-key=step-{1 + number % 2}][aria-current]"),
+        ),
+    )
+
+
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run")
+    parser.add_argument("--source", default="she does not love the red flower")
+    parser.add_argument("--target", default="")
     arguments = parser.parse_args()
     start = time.perf_counter()
     command = [sys.executable, "-m", "glassformer", "--quiet", "explore", arguments.run, "--no-browser"]
@@ -92,6 +139,7 @@ def main() -> None:
             page.reload(wait_until="networkidle")
             print(f"first view        {sum(sizes) / 1000:5.0f} kB in {len(sizes)} requests")
             measure(page)
+            measure_lab(page, arguments.source, arguments.target)
             browser.close()
     finally:
         start = time.perf_counter()

@@ -397,3 +397,21 @@ def test_more_than_the_maximum_of_interventions_is_cut_with_a_note(session: Sess
     assert all("more than 64 interventions" in note for note in notes[:-1])
     assert notes[-1] == f"{len(texts) - 68} further interventions are ignored."
     assert traced.selection.interventions == tuple(texts[:64])
+
+
+def test_long_analysis_gives_way_to_another_view(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+
+    def is_waited_for() -> bool:
+        calls.append(len(calls) >= 2)
+        return calls[-1]
+
+    session = Session(tiny.run, WebSettings(), is_waited_for)
+    query = address(**DONOR, edit=f"{SELF}.result@1")
+    monkeypatch.setattr("glassformer.web.explorer.session.SMALL", 0)
+    interrupted = render_page(session, query).html
+    assert interrupted.count("data-pending") == 2  # the output after its first steps, and the grid
+    calls.clear()
+    monkeypatch.setattr("glassformer.web.explorer.session.SMALL", math.inf)
+    assert "data-pending" not in render_page(session, query).html
+    assert calls == []

@@ -25,6 +25,11 @@ class Worker:
         self.thread = threading.Thread(target=self._run, name="glassformer-worker", daemon=True)
         self.thread.start()
 
+    @property
+    def has_waiting_jobs(self) -> bool:
+        """True if a job waits for the one that runs, which may give way."""
+        return not self._jobs.empty()
+
     def submit(self, job: Callable[[], Result]) -> "Future[Result]":
         """Queue ``job``; cancelling the future before it starts drops it."""
         future: Future[Result] = Future()

@@ -8,7 +8,8 @@ from glassformer.web.explorer.models import ExploredText
 from glassformer.web.explorer.panels.atlas import AtlasState, AtlasView, atlas_of
 from glassformer.web.explorer.run_text import RunSentence
 from glassformer.web.explorer.selection import Selection, parse_address
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 
 USUAL_SENTENCES, MAX_SENTENCES = 20, 200
 SEPARATOR = "|||"

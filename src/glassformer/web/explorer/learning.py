@@ -15,8 +15,9 @@ from glassformer.web.explorer.models import load_explored
 from glassformer.web.explorer.panels.head_picker import chosen_head
 from glassformer.web.explorer.panels.training import TrainingPoint, TrainingView, training_of
 from glassformer.web.explorer.runs import CheckpointChoice, ExploredRun, listed_checkpoints, version_of
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
 from glassformer.web.explorer.snapshots import LARGEST, StoredSnapshot
+from glassformer.web.explorer.traced import TracedSelection
 
 MOST_CHECKPOINTS = 24
 """Checkpoints of a series; of more, as many are chosen, evenly, with the first and the last."""

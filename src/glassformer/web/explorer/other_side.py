@@ -8,7 +8,8 @@ from glassformer.storage.run_folder import step_of
 from glassformer.web.explorer.panels.compare import CompareView, compare_of
 from glassformer.web.explorer.runs import CheckpointChoice, choose_run, listed_checkpoints
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 
 
 @dataclass(frozen=True)

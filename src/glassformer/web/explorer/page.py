@@ -32,7 +32,8 @@ from glassformer.web.explorer.panels.wording import module_summary, module_title
 from glassformer.web.explorer.places import resolve_selection, tensor_of
 from glassformer.web.explorer.runs import choose_run, listed_checkpoints
 from glassformer.web.explorer.selection import MODES, Selection, parse_address
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 from glassformer.web.explorer.views import FIRST, input_panel, views_of
 
 

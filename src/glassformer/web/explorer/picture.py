@@ -7,6 +7,7 @@ largest absolute value.
 import struct
 import zlib
 from base64 import b64encode
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,7 @@ def _levels(values: NDArray[np.float64], kind: Kind) -> NDArray[np.uint8]:
     return np.where(finite, levels, LEVELS).astype(np.uint8)
 
 
+@cache
 def _palette(kind: Kind) -> list[tuple[int, ...]]:
     if kind == "weights":
         colors = [(*rgb(shade(level / (LEVELS - 1))), 255) for level in range(LEVELS)]

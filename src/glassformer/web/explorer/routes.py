@@ -41,7 +41,9 @@ class Explorer:
 
     def __init__(self, run: Path, settings: WebSettings, others: Sequence[Path] = ()) -> None:
         self.worker = Worker()
-        self.session: Future[Session] = self.worker.submit(lambda: explorer.Session(run, settings, others))
+        self.session: Future[Session] = self.worker.submit(
+            lambda: explorer.Session(run, settings, others, lambda: self.worker.has_waiting_jobs)
+        )
         self.worker.submit(lambda: explorer.render_page(self.session.result(), ""))  # load the model at once
         self._advancing = False
 

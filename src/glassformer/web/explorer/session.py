@@ -5,10 +5,9 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 from glassformer.demo_corpus.grammar import DEMO_SENTENCE
 from glassformer.errors import DataError, GlassformerError
@@ -18,7 +17,7 @@ from glassformer.predict.filler import MASK
 from glassformer.predict.loading import task_at
 from glassformer.taps import Edit
 from glassformer.web.explorer.atlas_job import AtlasJob, AtlasJobs
-from glassformer.web.explorer.interventions import Intervention, edits_of, parse_interventions
+from glassformer.web.explorer.interventions import edits_of, parse_interventions
 from glassformer.web.explorer.models import (
     ExploredModel,
     ExploredText,
@@ -34,61 +33,36 @@ from glassformer.web.explorer.run_text import RunSentence, RunText
 from glassformer.web.explorer.runs import CheckpointChoice, ExploredRun, choose_run, explored_runs, version_of
 from glassformer.web.explorer.selection import EMPTY_SOURCE, Selection, parse_address
 from glassformer.web.explorer.snapshots import SnapshotStore
+from glassformer.web.explorer.traced import AnalysisResults, ResultStore, TracedSelection
 from glassformer.web.settings import WebSettings
 
-Result = TypeVar("Result")
 MODELS_IN_MEMORY = 3
-RESULTS_IN_MEMORY = 64
-SMALL = 5e7
-"""Parameters times tokens of an input whose analyses are part of its first view; those of others follow it."""
 FIRST_LINES = 200
 """Lines of the validation text among which the first sentence is chosen."""
 WORDS = range(4, 10)
 """Length of a sentence that fits a first view."""
 
 
-@dataclass(frozen=True)
-class TracedSelection:
-    """A selection with everything chosen, and its example."""
-
-    selection: Selection
-    example: Example
-    original: Example
-    """The example without interventions."""
-    interventions: tuple[Intervention, ...]
-    explored: ExploredModel
-    run: ExploredRun
-    checkpoint: Path
-    """Folder of the loaded checkpoint."""
-    donor: Example | None = None
-    """The second sentence of the lab, with the target of the first one."""
-    key: tuple[object, ...] = ()
-    """Key of the model and the input, without interventions."""
-    notes: list[str] = field(default_factory=list, compare=False)
-    """Notes of the page; a panel adds one for each value that it had to change."""
-    complete: bool = True
-    """True if the view contains every analysis; else those that take long follow in a second answer."""
-
-    @property
-    def is_small(self) -> bool:
-        """True if an analysis delays the view by little."""
-        tokens = sum(len(side.tokens) for side in self.original.sides)
-        return tokens * sum(one.numel() for one in self.original.model.parameters()) <= SMALL
-
-
 class Session:
     """The run at ``path``, and others beside it. Folders are read anew for each request, so new checkpoints appear."""
 
-    def __init__(self, path: Path, settings: WebSettings, others: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: WebSettings,
+        others: Sequence[Path] = (),
+        is_waited_for: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``is_waited_for`` is true while another view waits; a long analysis then ends, and is computed later."""
         self.settings = settings
         self.runs = explored_runs([path, *others])
         self.texts = {name: RunText(run.path) for name, run in self.runs.items()}
         self.jobs = AtlasJobs()
         self._models: OrderedDict[tuple[object, ...], ExploredModel] = OrderedDict()
         self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
+        self._results = ResultStore(is_waited_for)
         self.snapshots = SnapshotStore()
         self._searches: OrderedDict[tuple[object, ...], BeamSearch] = OrderedDict()
-        self._results: OrderedDict[tuple[object, ...], object] = OrderedDict()
 
     def checkpoints(self, run: str = "") -> list[CheckpointChoice]:
         """Checkpoints of a run, of the first one by default."""
@@ -130,7 +104,9 @@ class Session:
         if found:
             example = self._trace(explored, path, selection, original.target, edits_of(found, original, recorded))
         key = (*version_of(path), *replace(selection, interventions=()).input_key)
-        return TracedSelection(selection, example, original, found, explored, run, path, donor, key)
+        return TracedSelection(
+            selection, example, original, found, explored, run, path, donor, AnalysisResults(self._results, key)
+        )
 
     def _donor(
         self, explored: ExploredModel, path: Path, selection: Selection, original: Example, notes: list[str]
@@ -151,18 +127,6 @@ class Session:
         except DataError as error:
             notes.append(f"The second sentence cannot be used: {error}.")
             return None
-
-    def result(self, traced: TracedSelection, key: tuple[object, ...], compute: Callable[[], Result]) -> Result | None:
-        """The result of an analysis, from memory or computed now; None if it follows in a second answer."""
-        whole = (*traced.key, *key)
-        if whole not in self._results:
-            if not traced.complete and not traced.is_small:
-                return None
-            self._results[whole] = compute()
-        self._results.move_to_end(whole)
-        while len(self._results) > RESULTS_IN_MEMORY:
-            self._results.popitem(last=False)
-        return self._results[whole]  # type: ignore[return-value]
 
     def suggestion(self, traced: TracedSelection) -> str:
         """Another sentence of the validation text, with as many tokens if there is one."""

@@ -16,13 +16,14 @@ from glassformer.web.explorer.other_side import compare_with_other
 from glassformer.web.explorer.panels.alignment import AlignmentView, alignment_of
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
 from glassformer.web.explorer.panels.curve import Curve, curve_of
-from glassformer.web.explorer.panels.lab import lab_of
+from glassformer.web.explorer.panels.lab import LabView, lab_of
 from glassformer.web.explorer.panels.lens import LensView, has_lens, lens_of
 from glassformer.web.explorer.panels.patches import patches_of
 from glassformer.web.explorer.panels.sentence import sentence_of
 from glassformer.web.explorer.panels.tour import TourStop, tour_of
 from glassformer.web.explorer.panels.vectors import VectorsView, has_vectors, vectors_of
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 
 
 class PageView(NamedTuple):
@@ -48,6 +49,10 @@ def _beam(session: Session, traced: TracedSelection) -> BeamView:
 
 def _lens(session: Session, traced: TracedSelection) -> LensView:
     return lens_of(traced.example, traced.selection)
+
+
+def _lab(session: Session, traced: TracedSelection) -> LabView:
+    return lab_of(traced, "" if traced.donor is not None else session.suggestion(traced))
 
 
 def _reads_text(example: Example) -> bool:
@@ -76,7 +81,7 @@ VIEWS: dict[str, PageView] = {
     "lens": PageView("Logit lens", has_lens, _lens),
     "alignment": PageView("Alignment", lambda example: example.translated, _alignment),
     "atlas": PageView("Heads atlas", _reads_text, view_of_atlas),
-    "lab": PageView("Lab", has_lens, lab_of, HEADS_OFF),
+    "lab": PageView("Lab", has_lens, _lab, HEADS_OFF),
     "compare": PageView("Compare", _attends, compare_with_other),
     "training": PageView("Over training", _attends, training_series),
 }

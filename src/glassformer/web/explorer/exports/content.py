@@ -12,7 +12,8 @@ from glassformer.explain.figures.view import View
 from glassformer.explain.formula.formula import Formula
 from glassformer.explain.trace import as_array
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 
 PICTURES = ("svg", "png")
 TENSORS = ("npz", "py")

@@ -23,7 +23,7 @@ from glassformer.text.decimals import precise
 from glassformer.web.explorer.exports.content import ExportContent, ExportTable
 from glassformer.web.explorer.exports.drawings import standalone
 from glassformer.web.explorer.exports.script import write_script
-from glassformer.web.explorer.session import TracedSelection
+from glassformer.web.explorer.traced import TracedSelection
 
 MAX_CSV_NUMBERS = 2_000_000
 """Numbers of a CSV file; 512 × 512 in seven heads are fewer."""

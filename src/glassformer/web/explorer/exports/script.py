@@ -6,7 +6,7 @@ from pprint import pformat
 from glassformer.explain.example import Example
 from glassformer.web.explorer.exports.content import ExportContent
 from glassformer.web.explorer.interventions import HeadOff, Intervention
-from glassformer.web.explorer.session import TracedSelection
+from glassformer.web.explorer.traced import TracedSelection
 
 HEADS = "from glassformer.explain.analysis.interventions import Inputs, in_turn, switch_off"
 EVERY_KIND = "from glassformer.web.explorer.interventions import edits_of, parse_interventions"

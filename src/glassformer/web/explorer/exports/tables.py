@@ -25,7 +25,8 @@ from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.timeline import probability_of
 from glassformer.web.explorer.panels.tour import tour_of
 from glassformer.web.explorer.places import steps_of
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 
 NODE_NUMBERS = ("step", "rank", "parent", "token", "log_probability", "total")
 

@@ -27,7 +27,8 @@ from glassformer.web.explorer.panels.output import output_of
 from glassformer.web.explorer.panels.sentence import PITCH, WIDTH, main_attention, sentence_of
 from glassformer.web.explorer.places import axis_of, grid_axes, head_count, head_in, plain_name, size_of, tensor_of
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.traced import TracedSelection
 
 
 def _named(example: Example, selection: Selection, name: str) -> str:

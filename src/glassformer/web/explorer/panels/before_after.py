@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from glassformer.explain.analysis.interventions import Inputs
 from glassformer.explain.example import Example
+from glassformer.taps import Edit
 from glassformer.text.decimals import aligned
 from glassformer.web.explorer.interventions import ActivationPatch, HeadOff, RowEdit, edits_of
 from glassformer.web.explorer.models import ExploredText, ExploredTranslator
 from glassformer.web.explorer.places import labels_of, steps_of
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.traced import TracedSelection
 
 LISTED = 6
-PROBABILITIES = "output_projection.probabilities"
+LOGITS, PROBABILITIES = "output_projection.logits", "output_projection.probabilities"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class BeforeAfter:
     kinds: str
 
 
-def before_after_of(session: Session, traced: TracedSelection) -> BeforeAfter | None:
+def before_after_of(traced: TracedSelection) -> BeforeAfter | None:
     """The panel; None without interventions."""
     if not traced.interventions:
         return None
@@ -57,7 +59,7 @@ def before_after_of(session: Session, traced: TracedSelection) -> BeforeAfter | 
     return BeforeAfter(
         title,
         search,
-        session.result(traced, _output_key(traced), lambda: _output(traced)),
+        _output(traced),
         aligned(loss_of(original, original), 3),
         aligned(loss_of(edited, original), 3),
         f"{words} {steps_of(original)[step].plain}",
@@ -107,18 +109,28 @@ def _is_stepwise(traced: TracedSelection) -> bool:
     return any(not isinstance(one, HeadOff) or one.by != "zero" for one in traced.interventions)
 
 
-def _output_key(traced: TracedSelection) -> tuple[object, ...]:
-    donor = "" if traced.donor is None else traced.donor.input
-    return "output", donor, *(one.text for one in traced.interventions)
-
-
-def _output(traced: TracedSelection) -> OutputChange:
-    donor = None if traced.donor is None else traced.donor.trace
-    edits, stepwise = edits_of(traced.interventions, traced.original, donor), _is_stepwise(traced)
+def _output(traced: TracedSelection) -> OutputChange | None:
+    """Both outputs; that of the original is the same for all interventions."""
+    stepwise, donor = _is_stepwise(traced), "" if traced.donor is None else traced.donor.input
     explored = traced.explored
     assert isinstance(explored, ExploredTranslator | ExploredText)
-    before, after = (explored.rewritten(traced.original, one, stepwise) for one in ({}, edits))
-    return OutputChange(before, after)
+    rewritten = explored.rewritten
+    before = traced.result(("output", stepwise), lambda: rewritten(traced.original, {}, stepwise))
+    key = "output", donor, *(one.text for one in traced.interventions)
+    edits = _edits(traced)
+    after = traced.result(key, lambda: rewritten(traced.original, edits, stepwise))
+    return None if before is None or after is None else OutputChange(before, after)
+
+
+def _edits(traced: TracedSelection) -> dict[str, Edit]:
+    """The edits, and one without effect, by which each step of a search gives way to other views."""
+    donor = None if traced.donor is None else traced.donor.trace
+
+    def give_way(logits: Tensor) -> Tensor:
+        traced.give_way()
+        return logits
+
+    return {**edits_of(traced.interventions, traced.original, donor), LOGITS: give_way}
 
 
 def _titles(traced: TracedSelection) -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ from glassformer.web.explorer.panels.before_after import BeforeAfter, before_aft
 from glassformer.web.explorer.panels.patch_grid import PatchPanel, patch_panel_of
 from glassformer.web.explorer.panels.sentence import main_attention
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.traced import TracedSelection
 
 MAX_HEADS = 64
 """Heads that are switched off one by one; a larger model has too many for a page."""
@@ -53,13 +53,13 @@ class LabView:
     """Name of the predicted tokens, whose log-probability changes."""
 
 
-def lab_of(session: Session, traced: TracedSelection) -> LabView:
-    """The panel of the whole model under the interventions of ``traced``."""
+def lab_of(traced: TracedSelection, suggestion: str) -> LabView:
+    """The panel of the whole model under the interventions of ``traced``; ``suggestion`` is a second sentence."""
     original, selection = traced.original, traced.selection
     count = sum(attention.n_heads for attention in attentions(original.model).values())
     note, changes = "", None
     if count <= MAX_HEADS:
-        changes = session.result(traced, ("heads",), lambda: _changes(original))
+        changes = traced.result(("heads",), lambda: _changes(original))
     else:
         note = f"This model has {count:,} heads; each alone is switched off only in models of up to {MAX_HEADS}."
     weights = replace(_view(selection, main_attention(original), 0), stage="weights")
@@ -67,8 +67,8 @@ def lab_of(session: Session, traced: TracedSelection) -> LabView:
         tuple(_rows(original, traced.interventions, selection, changes or {})),
         changes is None and not note,
         note,
-        before_after_of(session, traced),
-        patch_panel_of(session, traced),
+        before_after_of(traced),
+        patch_panel_of(traced, suggestion),
         weights.address,
         {"masked": "hidden words", "language": "text"}.get(original.task, "target"),
     )

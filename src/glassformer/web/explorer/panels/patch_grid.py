@@ -19,7 +19,7 @@ from glassformer.text.decimals import aligned
 from glassformer.web.explorer.interventions import ActivationPatch, Intervention, label_at, shared_length
 from glassformer.web.explorer.places import labels_of, steps_of
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.traced import TracedSelection
 
 GROUPS = {
     "stream": "residual stream",
@@ -109,10 +109,9 @@ def resolve_grid(selection: Selection, example: Example, notes: list[str]) -> Se
     return replace(selection, grid="")
 
 
-def patch_panel_of(session: Session, traced: TracedSelection) -> PatchPanel:
+def patch_panel_of(traced: TracedSelection, suggestion: str) -> PatchPanel:
     """The input of the second sentence and, if there is one, the grid."""
     selection, donor = traced.selection, traced.donor
-    suggestion = "" if donor is not None else session.suggestion(traced)
     rest = replace(selection, donor="").address.removeprefix("?")
     return PatchPanel(
         selection.donor,
@@ -120,11 +119,11 @@ def patch_panel_of(session: Session, traced: TracedSelection) -> PatchPanel:
         suggestion,
         replace(selection, donor=suggestion).address,
         tuple(parse_qsl(rest, keep_blank_values=True)),
-        None if donor is None else _grid(session, traced, donor),
+        None if donor is None else _grid(traced, donor),
     )
 
 
-def _grid(session: Session, traced: TracedSelection, donor: Example) -> PatchGrid:
+def _grid(traced: TracedSelection, donor: Example) -> PatchGrid:
     original, selection = traced.original, traced.selection
     groups = patch_groups(original.model)
     group, _, start = (selection.grid or next(iter(groups))).partition(":")
@@ -142,7 +141,7 @@ def _grid(session: Session, traced: TracedSelection, donor: Example) -> PatchGri
         where = steps_of(original)[step].plain
         return replace(empty, message=f"At {where} both sentences have the same output; choose another step.")
     key = "patches", donor.input, group, window, step
-    effects = session.result(traced, key, lambda: _effects(original, donor, names, window, step, contrast))
+    effects = traced.result(key, lambda: _effects(traced, donor, names, window, contrast))
     if effects is None:
         return replace(empty, definition=_definition(original, contrast, step))
     shared = shared_length(original.trace, donor.trace, names[0])
@@ -184,14 +183,22 @@ def _window(example: Example, names: Sequence[str], start: int) -> tuple[int, ..
 
 
 def _effects(
-    original: Example, donor: Example, names: Sequence[str], window: Sequence[int], step: int, contrast: Contrast
+    traced: TracedSelection,
+    donor: Example,
+    names: Sequence[str],
+    window: Sequence[int],
+    contrast: Contrast,
 ) -> Effects:
+    """The effects of a grid; each row gives way to other views."""
+    original, step = traced.original, traced.selection.step or 0
     shared = shared_length(original.trace, donor.trace, names[0])
     places = [[place] for place in window if place < shared] + [list(range(shared))]
     inputs = Inputs.of(original)
-    values = patch_effects(original.model, inputs, donor.trace, names, places, step, contrast).cpu().numpy()
     full = np.full((len(names), len(window) + 1), np.nan)
-    full[:, : len(places) - 1], full[:, -1] = values[:, :-1], values[:, -1]
+    for row, name in enumerate(names):
+        traced.give_way()
+        values = patch_effects(original.model, inputs, donor.trace, [name], places, step, contrast)[0].cpu().numpy()
+        full[row, : len(places) - 1], full[row, -1] = values[:-1], values[-1]
     exact = None
     if [len(side.tokens) for side in original.sides] == [len(side.tokens) for side in donor.sides]:
         last = residual_stream(original.model, stacks(original.model)[-1])[-1]

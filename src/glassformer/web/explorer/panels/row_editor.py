@@ -8,7 +8,7 @@ from glassformer.web.explorer.interventions import UNITS, RowEdit, allowed_keys,
 from glassformer.web.explorer.panels.before_after import PROBABILITIES, WordChange, words_of
 from glassformer.web.explorer.places import labels_of, steps_of, tensor_of
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.explorer.session import TracedSelection
+from glassformer.web.explorer.traced import TracedSelection
 
 LONGEST = 64
 """Keys of a row that can be edited."""

@@ -50,8 +50,8 @@ async function show(address, history, part = "first") {
     if (history === "replace") window.history.replaceState(null, "", address);
     await move(page);
     if (part === "first") say(page.title.split(" · ")[0] ?? "");
-    if (part === "first" && document.querySelector("[data-pending]")) void show(address, "none", "whole");
-    else goOn();
+    if (part === "first") complete();
+    else window.setTimeout(() => request === pending && complete(), PAUSE); // another view came first
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     const message = error instanceof Error ? error.message : String(error);
@@ -59,6 +59,12 @@ async function show(address, history, part = "first") {
   } finally {
     if (request === pending) document.documentElement.toggleAttribute("data-busy", false);
   }
+}
+
+/** Ask for the analyses that the shown view lacks. */
+function complete() {
+  if (document.querySelector("[data-pending]")) void show(location.search || "?", "none", "whole");
+  else goOn();
 }
 
 /** Ask again for a view that is still being computed, unless another one is on its way. */
@@ -238,4 +244,4 @@ listenToTheme();
 listenToCanvases();
 listenToTraining();
 listenToForms();
-goOn();
+complete();
