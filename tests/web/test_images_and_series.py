@@ -184,3 +184,7 @@ def test_files_are_refused_where_texts_are_read(tmp_path_factory: pytest.TempPat
         check_explorable(run, "images", (tmp_path / "nothing.png",))
     with pytest.raises(CheckpointError, match="task='chess' cannot be explored; known: translation"):
         check_explorable(run, "chess")
+
+
+def test_pages_of_classes_have_no_sliders_of_sampling(images: TinyTask) -> None:
+    assert 'class="sliders"' not in render_page(Session(images.run, WebSettings()), "").html

@@ -1,5 +1,6 @@
 """The guard: no key, no page; a foreign Host or another site, no answer; and the headers of every answer."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,13 @@ def test_large_body_is_refused(client: TestClient) -> None:
 def test_only_files_of_the_page_are_served(client: TestClient, name: str) -> None:
     client.get(f"/static/main.js?token={KEY}")
     assert client.get(f"/static/{name}").status_code == 404
+
+
+def test_body_of_an_answer_does_not_wait_for_the_acknowledgment_of_its_headers() -> None:
+    pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'glassformer[web]'")
+    from glassformer.web.server import open_socket
+
+    with open_socket(WebSettings()) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP  # then asyncio sets TCP_NODELAY

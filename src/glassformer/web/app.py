@@ -20,7 +20,7 @@ def create_app(run: str | Path, settings: WebSettings, others: Sequence[str | Pa
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.state.explorer = Explorer(Path(run), settings, [Path(other) for other in others])
     app.include_router(explorer_routes(app.state.explorer))
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=5)
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=1)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(Guard, settings=settings)  # the outermost: before every route, also one that does not exist
     return app

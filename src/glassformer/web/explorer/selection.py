@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote_plus
 
 Mode = Literal["beam", "greedy", "sample", "forced"]
 """Origin of the target: the model's own by beam search, greedy search or sampling; or text that is read (forced)."""
@@ -123,14 +124,19 @@ class Selection:
     @property
     def address(self) -> str:
         """Query of the page: ``?source=a+dog&part=decoder&layer=1``; defaults are left out."""
-        pairs = self.pairs
-        return f"?{urlencode(pairs)}" if pairs else "?"
+        return f"?{'&'.join(f'{name}={_quoted(text)}' for name, text in self.pairs)}"
 
     @property
     def input_key(self) -> tuple[object, ...]:
         """The fields that decide the trace."""
         donor = self.donor if any("@" in text for text in self.interventions) else ""
         return self.run, self.checkpoint, self.source, self.target, self.mode, self.interventions, donor
+
+
+@lru_cache(maxsize=256)
+def _quoted(text: str) -> str:
+    """``text`` in an address. A page of a thousand numbers has a thousand addresses with the same two sentences."""
+    return quote_plus(text)
 
 
 class Key(NamedTuple):

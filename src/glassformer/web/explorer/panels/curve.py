@@ -97,7 +97,7 @@ def curve_of(
         places.path(0, curve.seen),
         places.path(steps - 1, [last, *curve.forecast]),
         "" if curve.truth is None else places.path(steps - 1, [last, *curve.truth]),
-        tuple(Tick(places.x(step), str(step)) for step in (0, steps // 2, steps, end)),
+        tuple(Tick(places.x(step), str(step)) for step in (0, steps // 2, steps - 1, end - 1)),
         tuple(
             Tick(places.y(value), decimal(value)) for value in (places.low, (places.low + places.high) / 2, places.high)
         ),

@@ -11,6 +11,8 @@ from glassformer.web.explorer.panels.sentence import _module as module_of
 from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.selection import Selection
 
+LARGEST = 64
+"""Rows and columns of a picture; a longer attention is pooled."""
 TITLES = {
     "cross_attention": "The decoder attends to the source",
     "self_attention": "attends to itself",
@@ -38,6 +40,8 @@ class HeadRow:
     rows_title: str
     columns_title: str
     heads: tuple[HeadPicture, ...]
+    note: str = ""
+    """What a pixel stands for, if it is more than one number."""
 
 
 def head_rows(example: Example, selection: Selection, path: str = "") -> list[HeadRow]:
@@ -59,7 +63,7 @@ def _row(example: Example, selection: Selection, path: str) -> HeadRow:
         pictures.append(
             HeadPicture(
                 number,
-                data_address(one, "weights"),
+                data_address(one, "weights", LARGEST),
                 summary_of(matrix),
                 f"entropy {aligned(entropy(one), 2)}",
                 replace(module, head=number).address,
@@ -76,4 +80,10 @@ def _row(example: Example, selection: Selection, path: str) -> HeadRow:
         f"{queries.name} (query)",
         f"{keys.name} (key)",
         tuple(pictures),
+        _note(len(queries.labels), len(keys.labels)),
     )
+
+
+def _note(rows: int, columns: int) -> str:
+    down, across = -(-rows // LARGEST), -(-columns // LARGEST)
+    return "" if down == across == 1 else f"a pixel is the largest of {down} × {across} weights"

@@ -14,6 +14,8 @@ from glassformer.web.explorer.selection import Selection
 
 LISTED = 10
 """Outputs that are listed."""
+LONGEST_CONTEXT = 160
+"""Characters of the text before the predicted token."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ def _context(example: Example, step: int) -> str:
         return "of the whole text" if example.task == "classification" else "of the whole image"
     side = example.sides[-1]
     before = side.vocabulary.decode(list(side.ids[: step + 1])).strip()
+    if len(before) > LONGEST_CONTEXT:
+        before = f"… {before[-LONGEST_CONTEXT:].partition(' ')[2] or before[-LONGEST_CONTEXT:]}"
     return f"after “{before}”" if before else "at the beginning"
 
 
