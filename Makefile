@@ -29,6 +29,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	.ci/types
 
 # Tests of the kernels with sanitizers; half an hour on two cores.
 sanitize: setup
@@ -56,4 +57,4 @@ docs: setup
 	$(BIN)/python docs/make_tensor_names.py
 
 clean:
-	rm -rf .venv build dist src/glassformer/native/lib
+	rm -rf .venv .typescript build dist src/glassformer/native/lib
