@@ -72,9 +72,9 @@ def test_training_moves_one_step_a_press_without_motion(page: Any, served: Serve
 def test_comparison_follows_its_form_and_its_address(page: Any, served: ServedPage) -> None:
     open_view(page, served, **FORCED, **PLACE, panel="compare")
     assert page.locator(".map-figure").count() == 3
-    page.locator("select[name=other_checkpoint]").select_option("step_00000080")
-    wait_until(page, "() => location.search.includes('other_checkpoint=step_00000080')")
-    page.wait_for_selector(".map-figure figcaption:has-text('step 80')")
+    page.locator("select[name=other_checkpoint]").select_option("step_00000120")
+    wait_until(page, "() => location.search.includes('other_checkpoint=step_00000120')")
+    page.wait_for_selector(".map-figure figcaption:has-text('step 120')")
     other = page.context.new_page()
     other.goto(page.url)
     assert other.locator("[data-slot=stage]").inner_text() == page.locator("[data-slot=stage]").inner_text()
@@ -83,7 +83,7 @@ def test_comparison_follows_its_form_and_its_address(page: Any, served: ServedPa
     wait_until(page, "() => location.search.includes('other_source=the+young+cat+sleeps')")
     page.locator(".picker a").first.click()
     wait_until(page, "() => location.search.includes('head=0')")
-    assert "other_checkpoint=step_00000080" in page.url
+    assert "other_checkpoint=step_00000120" in page.url
     page.go_back()
     wait_until(page, "() => location.search.includes('head=1')")
     page.keyboard.press("Escape")

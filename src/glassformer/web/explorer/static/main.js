@@ -14,6 +14,7 @@ import { listenToTheme } from "./theme.js";
 import { listenToTraining, updateTraining } from "./training.js";
 
 const PAUSE = 160; // milliseconds without a key, after which an edited sentence is sent
+const FIELDS = ["source", "target", "mode", "run", "checkpoint"];
 const LEVELS = ["model", "layer", "head", "matrix", "cell"];
 
 /** @type {AbortController | null} */
@@ -102,6 +103,7 @@ function swap(page) {
   const changed = document.body.dataset.level !== page.body.dataset.level;
   const sliders = settingsOfSliders();
   const typed = focused instanceof HTMLInputElement && focused.value !== focused.defaultValue ? focused.value : null;
+  const values = FIELDS.map((name) => /** @type {const} */ ([name, field(page, name)?.value])); // before menus are emptied
   for (const slot of document.querySelectorAll("[data-slot]")) {
     const fresh = page.querySelector(`[data-slot="${slot.getAttribute("data-slot")}"]`);
     if (fresh && fresh.innerHTML !== slot.innerHTML) slot.replaceChildren(...fresh.childNodes);
@@ -109,7 +111,7 @@ function swap(page) {
   restoreSliders(sliders);
   document.title = page.title;
   document.body.dataset.level = page.body.dataset.level;
-  for (const name of ["source", "target", "mode", "run", "checkpoint"]) copyValue(page, name, focused);
+  for (const [name, value] of values) copyValue(name, value, focused);
   updateTraining();
   if (editing) return;
   const same = key ? document.querySelector(`[data-key="${CSS.escape(key)}"], #${CSS.escape(key)}`) : null;
@@ -123,17 +125,16 @@ function swap(page) {
 
 /**
  * Write the value of the answer into an input, unless it is being edited.
- * @param {Document} page
  * @param {string} name
+ * @param {string | undefined} value
  * @param {Element | null} focused
  */
-function copyValue(page, name, focused) {
+function copyValue(name, value, focused) {
   const here = field(document, name);
-  const there = field(page, name);
-  const moved = there instanceof HTMLSelectElement && !there.options.length; // its options are here now, one of them chosen
-  if (here && there && !moved && here !== focused && !dirty.has(name)) here.value = there.value;
-  const edit = dirty.get(name); // the options of a menu may be new ones
-  if (here instanceof HTMLSelectElement && edit !== undefined) here.value = edit;
+  const edit = dirty.get(name);
+  if (value === undefined) return;
+  if (here instanceof HTMLSelectElement) here.value = edit ?? value; // its options may be new ones
+  else if (here && here !== focused && edit === undefined) here.value = value;
 }
 
 /**
