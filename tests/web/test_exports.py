@@ -227,6 +227,7 @@ def test_script_gives_the_numbers_of_the_page(session: Session, tmp_path: Path, 
     query = urlencode({**FORCED, **fields, "of": "stage"}, doseq=True)
     values, _ = run_script(session, query, tmp_path)
     page = render_page(session, f"?{query}").html
+    page = page[page.index('<table class="numbers"') :].partition("</table>")[0]
     numbers = [float(one) for one in re.findall(r'<td class="[^"]*"[^>]*><a[^>]* data-value="([^"]+)"', page)]
     shape = page.count('<tr><th scope="row"')
     table = values.double()
@@ -348,8 +349,8 @@ def test_report_is_of_this_sentence_target_and_interventions(session: Session) -
         assert "the old cat sleeps" in text
         assert "le vieux chat dort" in text
     assert "All" in plain and "checks passed" in plain
-    assert "Switched off: decoder layer 1 cross-attention, head 1: zero." in edited
-    assert "Switched off" not in plain
+    assert "Interventions: decoder layer 1 cross-attention, head 1: zero." in edited
+    assert "Interventions:" not in plain
     tensors = [
         re.findall(r"<script type=\"[^\"]*\"[^>]*>[^<]*</script>|<td[^>]*>[^<]*</td>", one) for one in (plain, edited)
     ]

@@ -64,7 +64,7 @@ def test_no_head_off_is_no_edit(session: Session) -> None:
 
 def test_numbers_of_the_lab_are_those_of_the_ablation(session: Session, tiny: TinyRun) -> None:
     traced = session.examine(selected(f"{FORCED}&off={HEAD.text}&step=2"), [])
-    lab = lab_of(session, traced)
+    lab = lab_of(traced, "")
     predicted = torch.tensor([traced.original.predicted_ids])
     ablation = head_ablation(traced.original.model, Inputs.of(traced.original), predicted)
     expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]
@@ -86,9 +86,9 @@ def test_heads_off_by_their_former_name_in_the_address(session: Session) -> None
 
 
 def test_ablation_is_computed_once_for_a_sentence(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab_of(session, session.examine(selected(f"{FORCED}&panel=lab"), []))
+    lab_of(session.examine(selected(f"{FORCED}&panel=lab"), []), "")
     monkeypatch.setattr("glassformer.web.explorer.panels.lab.head_ablation", None)
-    lab_of(session, session.examine(selected(f"{FORCED}&panel=lab&off={HEAD.text}&step=1"), []))
+    lab_of(session.examine(selected(f"{FORCED}&panel=lab&off={HEAD.text}&step=1"), []), "")
 
 
 @pytest.mark.parametrize(("task", "text"), [("language", "the old cat"), ("masked", "the [MASK] cat")])
@@ -97,7 +97,7 @@ def test_heads_off_in_models_of_one_text(task: str, text: str, tmp_path_factory:
     stack = "decoder" if task == "language" else "encoder"
     off = f"{stack}.layers.0.self_attention.1:zero"
     traced = session.examine(selected(f"?{urlencode({'source': text, 'panel': 'lab', 'edit': off})}"), [])
-    lab, original = lab_of(session, traced), traced.original
+    lab, original = lab_of(traced, ""), traced.original
     inputs, predicted = Inputs.of(original), torch.tensor([original.predicted_ids])
     ablation = head_ablation(original.model, inputs, predicted)
     expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]

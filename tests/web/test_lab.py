@@ -102,7 +102,7 @@ def test_numbers_of_the_grid_are_those_of_edited_runs(session: Session) -> None:
     for group in patch_groups(examined(session, address()).original.model):
         query = address(**DONOR, step=2, grid=group)
         traced = examined(session, query)
-        grid = patch_panel_of(session, traced).grid
+        grid = patch_panel_of(traced, "").grid
         assert grid is not None
         assert traced.donor is not None
         original, donor = (one.trace[LOGITS][0, 2].double() for one in (traced.original, traced.donor))
@@ -139,12 +139,12 @@ def replaced_by(donor: torch.Tensor, place: str) -> Any:
 
 def test_cell_of_the_grid_applies_its_patch_and_takes_it_back(session: Session) -> None:
     traced = examined(session, address(**DONOR, step=2))
-    grid = patch_panel_of(session, traced).grid
+    grid = patch_panel_of(traced, "").grid
     assert grid is not None
     cell = grid.rows[1].cells[2]
     applied = examined(session, cell.address)
     assert [one.text for one in applied.interventions] == [cell.key]
-    again = patch_panel_of(session, applied).grid
+    again = patch_panel_of(applied, "").grid
     assert again is not None
     assert [one.pressed for one in again.rows[1].cells] == [False, False, True, *[False] * (len(again.columns) - 2)]
     assert again.rows[1].cells[2].value == cell.value  # the grid is that of the sentence without interventions
@@ -152,7 +152,7 @@ def test_cell_of_the_grid_applies_its_patch_and_takes_it_back(session: Session) 
 
 
 def test_later_steps_do_not_change_earlier_ones(session: Session) -> None:
-    grid = patch_panel_of(session, examined(session, address(**DONOR, step=1, grid="decoder.stream"))).grid
+    grid = patch_panel_of(examined(session, address(**DONOR, step=1, grid="decoder.stream")), "").grid
     assert grid is not None
     values = torch.tensor([[cell.value for cell in row.cells] for row in grid.rows])
     assert values[:, 2:-1].abs().max() < 1e-5
@@ -162,7 +162,7 @@ def test_later_steps_do_not_change_earlier_ones(session: Session) -> None:
 
 def test_donor_of_another_length_has_the_positions_of_both(session: Session) -> None:
     traced = examined(session, address(panel="lab", donor="the dog"))
-    grid = patch_panel_of(session, traced).grid
+    grid = patch_panel_of(traced, "").grid
     assert traced.donor is not None
     assert grid is not None
     shared = len(traced.donor.source_ids)
@@ -182,7 +182,7 @@ def test_donor_of_another_length_has_the_positions_of_both(session: Session) -> 
 
 
 def test_equal_outputs_have_no_grid(session: Session) -> None:
-    grid = patch_panel_of(session, examined(session, address(panel="lab", donor=FORCED["source"]))).grid
+    grid = patch_panel_of(examined(session, address(panel="lab", donor=FORCED["source"])), "").grid
     assert grid is not None
     assert grid.rows == ()
     assert "same output" in grid.message
@@ -294,7 +294,7 @@ def test_replaced_numbers_have_no_formula_and_the_others_are_checked(session: Se
 )
 def test_loss_words_and_output_before_and_after(session: Session, edit: str, kinds: str) -> None:
     traced = examined(session, address(**DONOR, edit=edit, step=1))
-    change = before_after_of(session, traced)
+    change = before_after_of(traced)
     assert change is not None
     assert change.kinds == kinds
     for text, one in ((change.loss, traced.original), (change.loss_after, traced.example)):
@@ -317,7 +317,7 @@ def test_loss_words_and_output_before_and_after(session: Session, edit: str, kin
 def test_translation_under_patches_is_greedy_over_whole_beginnings(session: Session) -> None:
     """By hand: the whole beginning of the target is read at every step, under the edits."""
     traced = examined(session, address(**DONOR, edit=[f"{SELF}.result@2", "decoder.layers.0.cross_attention.0:mean"]))
-    change = before_after_of(session, traced)
+    change = before_after_of(traced)
     assert change is not None
     assert change.output is not None
     assert traced.donor is not None
@@ -337,7 +337,7 @@ def test_translation_under_patches_is_greedy_over_whole_beginnings(session: Sess
 def test_long_analyses_follow_in_a_second_answer(tiny: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(tiny.run, WebSettings())
     query = address(**DONOR, edit=f"{CROSS}.1:zero")
-    monkeypatch.setattr("glassformer.web.explorer.session.SMALL", 0)
+    monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", 0)
     first = render_page(session, query, complete=False).html
     assert first.count("data-pending") == 3
     whole = render_page(session, query, complete=True).html
@@ -406,12 +406,12 @@ def test_long_analysis_gives_way_to_another_view(tiny: TinyRun, monkeypatch: pyt
         calls.append(len(calls) >= 2)
         return calls[-1]
 
-    session = Session(tiny.run, WebSettings(), is_waited_for)
+    session = Session(tiny.run, WebSettings(), is_waited_for=is_waited_for)
     query = address(**DONOR, edit=f"{SELF}.result@1")
-    monkeypatch.setattr("glassformer.web.explorer.session.SMALL", 0)
+    monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", 0)
     interrupted = render_page(session, query).html
     assert interrupted.count("data-pending") == 2  # the output after its first steps, and the grid
     calls.clear()
-    monkeypatch.setattr("glassformer.web.explorer.session.SMALL", math.inf)
+    monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", math.inf)
     assert "data-pending" not in render_page(session, query).html
     assert calls == []

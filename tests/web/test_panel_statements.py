@@ -49,8 +49,11 @@ def test_summary_of_a_part_is_that_of_the_whole_tensor(session: Session) -> None
 
 
 def test_overview_has_colors_up_to_the_largest_weight(session: Session) -> None:
-    values = example_of(session, LONG).trace["encoder.layers.0.self_attention.weights"][0, 1].double().numpy()
-    page = Reader(render_page(session, LONG_WEIGHTS).html)
+    text = "the+old+cat+sleeps+" * 5
+    query = LONG_WEIGHTS.replace(LONG, f"?source={text}&target=le+chat&mode=forced")
+    values = example_of(session, query).trace["encoder.layers.0.self_attention.weights"][0, 1].double().numpy()
+    assert 32 < len(values) <= 64
+    page = Reader(render_page(session, query).html)
     [image] = page.having("class", "overview")
     assert image["src"] == data_address(values / values.max(), "weights")
     assert f"colors from 0 to {decimal(values.max())}" in page.text

@@ -43,11 +43,12 @@ def _beam(session: Session, traced: TracedSelection) -> ExportContent:
         for row, node in zip(numbers, search.nodes, strict=True)
     )
     size = search.beam_size
+    drawn = {"beam": panel, "selection": traced.selection, "box_width": BOX, "box_height": HEIGHT}
     return ExportContent(
         name="beam_search",
         title="Beam search",
         numbers=ExportTable((*NODE_NUMBERS, "token_text", "hypothesis", "outcome"), rows),
-        drawing=PanelDrawing("beam.html", {"beam": panel, "box_width": BOX, "box_height": HEIGHT}, "beam beam-scroll"),
+        drawing=PanelDrawing("beam.html", drawn, "beam beam-scroll"),
         arrays=columns_of(numbers, NODE_NUMBERS),
         imports=("from glassformer.taps import record",),
         code=(

@@ -41,7 +41,7 @@ class HeadRow:
     columns_title: str
     heads: tuple[HeadPicture, ...]
     note: str = ""
-    """What a pixel stands for, if it is more than one number."""
+    """Size of the block of weights that a pixel stands for; empty for a single weight."""
 
 
 def head_rows(example: Example, selection: Selection, path: str = "") -> list[HeadRow]:
