@@ -22,17 +22,20 @@ class Worker:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._waiting: set[Future[Any]] = set()
         self.thread = threading.Thread(target=self._run, name="glassformer-worker", daemon=True)
         self.thread.start()
 
     @property
     def has_waiting_jobs(self) -> bool:
-        """True if a job waits for the one that runs, which may give way."""
-        return not self._jobs.empty()
+        """True if a job waits for the one that runs, which may give way; jobs of the background do not count."""
+        return bool(self._waiting)
 
-    def submit(self, job: Callable[[], Result]) -> "Future[Result]":
-        """Queue ``job``; cancelling the future before it starts drops it."""
+    def submit(self, job: Callable[[], Result], background: bool = False) -> "Future[Result]":
+        """Queue ``job``; cancelling the future before it starts drops it. In the background nobody waits for it."""
         future: Future[Result] = Future()
+        if not background:
+            self._waiting.add(future)
         self._jobs.put((future, job))
         return future
 
@@ -50,6 +53,7 @@ class Worker:
     def _run(self) -> None:
         while True:
             future, job = self._jobs.get()
+            self._waiting.discard(future)
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(job())

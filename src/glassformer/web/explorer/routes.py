@@ -57,14 +57,14 @@ class Explorer:
         result = job(session)
         if session.jobs.active and not self._advancing:
             self._advancing = True
-            self.worker.submit(self._advance)
+            self.worker.submit(self._advance, background=True)
         return result
 
     def _advance(self) -> None:
         """In the worker: one piece of each job. The next one queues behind the requests that came meanwhile."""
         self._advancing = self.session.result().jobs.step()
         if self._advancing:
-            self.worker.submit(self._advance)
+            self.worker.submit(self._advance, background=True)
 
 
 def explorer_routes(one: Explorer) -> APIRouter:
