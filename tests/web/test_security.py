@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from glassformer.web.app import create_app
 from glassformer.web.explorer.routes import explorer_routes
+from glassformer.web.security import SAFE_METHODS
 from glassformer.web.settings import WebSettings
 
 KEY = "the-key"
@@ -35,6 +36,22 @@ def test_every_route_needs_the_key(client: TestClient) -> None:
             assert answer.status_code == 401, path
             assert KEY not in answer.text
     assert len(routes(client)) >= 4
+
+
+def test_every_route_refuses_foreign_hosts_and_other_sites(client: TestClient) -> None:
+    client.get(f"/static/main.js?token={KEY}")
+    explorer: Any = client.app.state.explorer  # type: ignore[attr-defined]
+    posts = 0
+    for route in explorer_routes(explorer).routes:
+        path = route.path.format(name="main.js", action="cancel")  # type: ignore[attr-defined]
+        for method in route.methods:  # type: ignore[attr-defined]
+            refused = [{"host": "evil.example"}, {"sec-fetch-site": "cross-site", "sec-fetch-mode": "cors"}]
+            if method not in SAFE_METHODS:
+                refused = [{}, {"origin": "null"}, {"origin": "http://evil.example"}, {"host": "evil", "origin": BASE}]
+                posts += 1
+            for headers in refused:
+                assert client.request(method, path, headers=headers).status_code == 403, (method, path, headers)
+    assert posts == 1
 
 
 def test_key_in_the_address_becomes_a_cookie(client: TestClient) -> None:
