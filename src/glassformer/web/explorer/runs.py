@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from glassformer.errors import GlassformerError
-from glassformer.storage.manifest import MANIFEST
+from glassformer.storage.manifest import MANIFEST, refusing
 from glassformer.storage.run_folder import CHECKPOINTS, RunFolder, resolve, step_of
 
 
@@ -37,7 +37,8 @@ class ExploredRun:
         if (self.path / MANIFEST).is_file() or not (self.path / CHECKPOINTS).is_dir():
             resolved = resolve(self.path)
             return [CheckpointChoice(resolved.name, resolved.name, resolved)]
-        complete = [one for one in RunFolder(self.path).checkpoints() if (one / MANIFEST).is_file()]
+        with refusing(f"{self.path}: cannot be read"):  # it may be deleted while it is listed
+            complete = [one for one in RunFolder(self.path).checkpoints() if (one / MANIFEST).is_file()]
         used = self._used(complete)
         return [
             CheckpointChoice(one.name, f"step {step_of(one):,}{' · used' if one == used else ''}", one)
