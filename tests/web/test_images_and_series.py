@@ -1,6 +1,7 @@
 """Pages of runs of images and of series: inputs by number, patches, weights, curves, files, and missing data."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 
 from glassformer.errors import CheckpointError, DataError
 from glassformer.web.explorer.arrays import ExploredSeries
+from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import load_explored
 from glassformer.web.explorer.page import render_page
+from glassformer.web.explorer.runs import version_of
 from glassformer.web.explorer.selection import Selection
 from glassformer.web.explorer.session import Session
 from glassformer.web.settings import WebSettings, check_explorable
@@ -157,9 +160,34 @@ def test_files_of_the_command_line_come_first(images: TinyTask, series: TinyTask
     assert "what followed</li>" not in render_page(session, "").html
 
 
-def test_missing_data_are_an_error_with_the_way_out(images: TinyTask, tmp_path: Path) -> None:
-    import shutil
+def test_series_of_checkpoints_is_that_of_the_chosen_window_and_variable(series: TinyTask) -> None:
+    session = Session(series.run, WebSettings())
+    for number, variable in ((0, "low"), (5, "low"), (5, "high")):
+        selection = Selection(source=str(number), target=variable, panel="training", **HEAD, head=0)
+        view = training_series(session, session.examine(selection, []))
+        for row, one in zip(view.rows, session.checkpoints(), strict=True):
+            at = Selection(source=str(number), target=variable, checkpoint=one.name)
+            weights = session.examine(at, []).example.trace[f"{PATH}.weights"][0, 0].double()
+            entropy = float(-(weights * weights.log()).sum(-1).mean())
+            assert float(row.values[view.columns.index("entropy of a row, nats")]) == pytest.approx(entropy, abs=0.006)
+            known = session.snapshots.find((*version_of(one.path), str(number), variable, False, PATH))
+            assert known is not None and known.snapshot is not None
+            assert known.snapshot.weights[0] == pytest.approx(weights.numpy(), abs=1e-9)
 
+
+def test_series_of_checkpoints_reads_the_file_of_the_command_line(images: TinyTask, tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8) * 3).save(tmp_path / "own.png")
+    session = Session(images.run, WebSettings(inputs=(tmp_path / "own.png",)))
+    traced = session.examine(Selection(panel="training"), [])
+    training_series(session, traced)
+    known = session.snapshots.find((*version_of(traced.checkpoint), "0", "", False, PATH))
+    assert known is not None and known.snapshot is not None
+    weights = traced.example.trace[f"{PATH}.weights"][0].double().numpy()
+    assert known.snapshot.weights == pytest.approx(weights, abs=1e-9)
+
+
+def test_missing_data_are_an_error_with_the_way_out(images: TinyTask, tmp_path: Path) -> None:
     shutil.copytree(images.run, tmp_path / "run")
     config = (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
     (tmp_path / "run" / "config.toml").write_text(config.replace("train.npz", "gone.npz"), encoding="utf-8")
@@ -167,6 +195,33 @@ def test_missing_data_are_an_error_with_the_way_out(images: TinyTask, tmp_path: 
     assert page.status == 422
     assert "The validation images of this run cannot be read" in page.html
     assert "name a file with --input FILE" in page.html
+
+
+def test_table_with_other_columns_is_an_error_with_the_way_out(series: TinyTask, tmp_path: Path) -> None:
+    shutil.copytree(series.run, tmp_path / "run")
+    config = tmp_path / "run" / "config.toml"
+    table = (series.folder / "series.csv").read_text(encoding="utf-8")
+    config.write_text(config.read_text(encoding="utf-8").replace(f"{series.folder}", f"{tmp_path}"), encoding="utf-8")
+    for first, second in (("low", "high"), ("high", "low")):
+        (tmp_path / "series.csv").write_text(table.replace("low,high", f"{first},{second}"), encoding="utf-8")
+        page = render_page(Session(tmp_path / "run", WebSettings()), "")
+        assert page.status == (200 if first == "low" else 422)
+    assert "the table has other columns than that of the training" in page.html
+
+
+def test_held_out_images_of_another_shape_are_an_error_with_the_way_out(images: TinyTask, tmp_path: Path) -> None:
+    shutil.copytree(images.run, tmp_path / "run")
+    config = tmp_path / "run" / "config.toml"
+    text = config.read_text(encoding="utf-8").replace(f"{images.folder}", f"{tmp_path}")
+    text = re.sub(r"validation_share = .*", "validation_share = 0.25", text)
+    config.write_text(re.sub(r"\bvalidation = \[[^]]*\]", "validation = []", text), encoding="utf-8")
+    with np.load(images.folder / "train.npz") as stored:
+        labels, pixels = stored["labels"], stored["images"]
+    for size, status in ((8, 200), (4, 422)):
+        np.savez(tmp_path / "train.npz", images=pixels[:, :size, :size], labels=labels)
+        page = render_page(Session(tmp_path / "run", WebSettings()), "")
+        assert page.status == status
+    assert "the images have another shape or other classes than those of the training" in page.html
 
 
 def test_checkpoint_of_a_run_finds_the_data_too(images: TinyTask) -> None:
@@ -177,7 +232,7 @@ def test_checkpoint_of_a_run_finds_the_data_too(images: TinyTask) -> None:
 def test_files_are_refused_where_texts_are_read(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     run = made(tmp_path_factory, "language").run
     with pytest.raises(DataError, match="a run of language reads texts, not files; type the text into the page"):
-        load_explored(run, run, (tmp_path,))
+        load_explored(run, (tmp_path,))
     with pytest.raises(DataError, match="reads texts, not files"):
         check_explorable(run, "language", (tmp_path,))
     with pytest.raises(DataError, match="there is no such file; name an image or a table"):

@@ -1,5 +1,7 @@
 """Panels of every kind of model: of texts, of images and of series."""
 
+import re
+
 import pytest
 
 from explain.small_examples import EXAMPLES
@@ -18,7 +20,7 @@ from glassformer.web.explorer.places import grid_axes, resolve_selection, select
 from glassformer.web.explorer.selection import Selection, parse_address
 from glassformer.web.explorer.session import Session
 from glassformer.web.settings import WebSettings
-from tiny_tasks import made
+from tiny_tasks import SENTENCES, made
 
 TEXTS = {
     "language": "the old cat",
@@ -26,6 +28,9 @@ TEXTS = {
     "classification": "the old cat",
     "tagging": "the old cat",
 }
+
+
+TAGGED = [text.removesuffix(".") for text in SENTENCES]
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
@@ -121,3 +126,26 @@ def test_page_of_a_run_of_every_task_of_texts(task: str, tmp_path_factory: pytes
         page = render_page(session, select(selection, example, name).address)
         assert page.status == 200
         assert "✗" not in page.html, name
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_first_text_is_one_of_the_validation_data_that_the_model_can_read(
+    task: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    session = Session(made(tmp_path_factory, task).run, WebSettings())
+    assert render_page(session, "").status == 200
+    source = session.examine(Selection(), []).selection.source
+    text = re.escape(source).replace(re.escape("[MASK]"), "[a-z]+")
+    assert any(re.fullmatch(text, sentence) for sentence in TAGGED + SENTENCES), source
+
+
+def test_pair_that_is_too_long_is_refused_with_its_length(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    session = Session(made(tmp_path_factory, "classification").run, WebSettings())
+    for count, status in ((8, 200), (9, 422)):  # [CLS] five words [SEP], so many words, [SEP]
+        page = render_page(session, f"?source=the+dog+runs+the+dog&target={'+'.join(['dog'] * count)}")
+        assert page.status == status
+    assert "the text has 17 tokens; this page shows at most 16" in page.html
+    session = Session(made(tmp_path_factory, "masked").run, WebSettings())
+    assert render_page(session, f"?source={'+'.join(['[MASK]'] * 12)}").status == 200

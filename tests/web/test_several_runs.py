@@ -1,7 +1,9 @@
 """Several runs and their checkpoints at the door: names, menus, and what happens while folders change or vanish."""
 
+import gc
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from explain.page_reader import Reader
 from glassformer.web.app import create_app
 from glassformer.web.explorer.page import render_page
 from glassformer.web.explorer.runs import explored_runs
+from glassformer.web.explorer.selection import Selection
 from glassformer.web.explorer.session import MODELS_IN_MEMORY, Session
 from glassformer.web.settings import WebSettings
 from tiny_run import TinyRun, run_to_the_end
@@ -117,6 +120,19 @@ def test_deleted_run_is_a_message_and_the_others_go_on(door: Any, folders: tuple
     assert view(door, other_run="small", panel="compare").status_code == 200
 
 
+def test_run_that_is_deleted_while_it_is_listed_is_a_message(
+    door: Any, folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert view(door, run="small").status_code == 200
+
+    def vanished(path: Path) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", vanished)
+    assert view(door, run="small").status_code == 422
+    assert door.get("/checkpoints", params={"run": "small"}).status_code == 422
+
+
 def test_checkpoint_that_appears_is_in_the_next_menu(door: Any, folders: tuple[Path, Path]) -> None:
     before = door.get("/checkpoints", params={"run": "small"}).json()
     assert [name for name, _ in before] == ["step_00000002", "step_00000004"]
@@ -190,3 +206,14 @@ def test_models_in_memory_are_bounded_over_all_runs(tiny: TinyRun, small: Path) 
     assert len(session._models) == MODELS_IN_MEMORY
     assert render_page(session, f"{FORCED}&panel=training").status == 200
     assert len(session._models) == MODELS_IN_MEMORY
+
+
+def test_models_that_are_no_longer_loaded_leave_memory(tiny: TinyRun) -> None:
+    session = Session(tiny.run, WebSettings())
+    models = []
+    for one in session.checkpoints():
+        render_page(session, f"?source=the+cat&panel=beam&checkpoint={one.name}")
+        models.append(weakref.ref(session.examine(Selection(source="the cat", checkpoint=one.name), []).explored.model))
+    gc.collect()
+    assert len(models) == 4
+    assert [model() is not None for model in models] == [False, True, True, True]

@@ -109,7 +109,11 @@ class ExploredImages(Numbered):
                 found: ImageSet | None = read_images(config.validation, size, self.format.channels)
                 assert found is not None
                 return found.named(self.format.classes, "data.validation")
-            found = prepare_images(config).validation
+            data = prepare_images(config)
+            same = ("height", "width", "channels", "classes")
+            if any(getattr(data.format, name) != getattr(self.format, name) for name in same):
+                raise DataError("the images have another shape or other classes than those of the training")
+            found = data.validation
         except (GlassformerError, OSError) as error:
             _require_files(self.files, "images", error)
             return None
@@ -155,7 +159,10 @@ class ExploredSeries(Numbered):
     def series(self) -> Series | None:
         """The table of the run; None if it is not here and files are. ``DataError`` if nothing is."""
         try:
-            return prepare_series(SeriesDataConfig.parse(_data_of(self.folder), "data"))
+            series = prepare_series(SeriesDataConfig.parse(_data_of(self.folder), "data"))
+            if series.format.columns != self.format.columns:
+                raise DataError("the table has other columns than that of the training")
+            return series
         except (GlassformerError, OSError) as error:
             _require_files(self.files, "table", error)
             return None

@@ -34,11 +34,11 @@ def training_series(session: Session, traced: TracedSelection) -> TrainingView:
     checkpoints, skipped = _chosen(listed_checkpoints(traced.run)[0])
     points, missing, end = [], 0, 0.0
     for one in checkpoints:
-        key = (*version_of(one.path), example.source, target, traced.explored.translates, path)
+        key = (*version_of(one.path), traced.selection.source, target, traced.explored.translates, path)
         known = store.find(key)
         if known is None and (not end or time.monotonic() < end):
             end = end or time.monotonic() + SECONDS
-            known = _compute(traced, one.path, path, target)
+            known = _compute(session, traced, one.path, path, target)
             store.add(key, known)
         missing += known is None
         address = replace(traced.selection, checkpoint=one.name).address
@@ -57,29 +57,34 @@ def training_series(session: Session, traced: TracedSelection) -> TrainingView:
 
 
 def _target(session: Session, traced: TracedSelection) -> str:
-    """The target that all checkpoints read: the forced one, else the translation of the one that commands use."""
+    """The target that all checkpoints read: the forced one, else the translation of the one that commands use.
+
+    Of a model that does not translate, what its input has besides the source: a second text, or a variable.
+    """
+    if not traced.explored.translates:
+        return traced.selection.target
     selection = replace(traced.selection, checkpoint="", interventions=())
-    if not traced.example.translated or selection.mode == "forced":
+    if selection.mode == "forced":
         return traced.example.target
     return session.examine(selection, []).example.target
 
 
-def _compute(traced: TracedSelection, checkpoint: Path, path: str, target: str) -> StoredSnapshot:
+def _compute(session: Session, traced: TracedSelection, checkpoint: Path, path: str, target: str) -> StoredSnapshot:
     """The same text in another checkpoint, every head on. A checkpoint that cannot be read is a sentence."""
     example = traced.example
     size = example.trace[f"{path}.weights"].numel()
     if size > LARGEST:
         return StoredSnapshot(None, f"an attention of {size:,} numbers is too large for a series; shorten the text")
     try:
-        explored = load_explored(checkpoint)
+        explored = load_explored(checkpoint, session.settings.inputs)
         if explored.translates != traced.explored.translates:
             return StoredSnapshot(None, "is a model of another task")
-        selection = replace(traced.selection, mode="forced", source=example.source, target=target)
+        selection = replace(traced.selection, mode="forced", target=target)
         for tokens, most in explored.lengths(selection):
             if tokens > most:
                 return StoredSnapshot(None, f"reads at most {most:,} tokens, and the text has {tokens:,}")
         if not explored.translates:
-            selection = traced.selection
+            selection = explored.choose(traced.selection, [])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they name words of the text, which must not be written to a log
             return StoredSnapshot(snapshot(explored.example(selection, target, None), path))

@@ -15,6 +15,7 @@ from glassformer.explain.examples.text import (
     examine_masked,
     examine_tags,
 )
+from glassformer.predict.filler import encode_with_masks
 from glassformer.predict.loading import LoadedRun, load_run, task_at
 from glassformer.predict.translator import Translator
 from glassformer.taps import Edit, record
@@ -135,9 +136,14 @@ class ExploredText(Texts):
         return ""
 
     def lengths(self, selection: Selection) -> list[tuple[int, int]]:
-        """(tokens, most) of the text."""
-        tokens = len(self.run.tokenizer.encode(selection.source))
-        return [(tokens, getattr(self.model.config, "max_length", tokens + 1) - 1)]
+        """(tokens, most) of the text, or of a pair, with those that are added: [CLS], [SEP], or the next word."""
+        tokenizer, model = self.run.tokenizer, self.run.model
+        masks = self.run.task == "masked"
+        tokens = len(encode_with_masks(tokenizer, selection.source) if masks else tokenizer.encode(selection.source))
+        tokens += 1 if self.run.task == "language" else 2
+        if self.run.task == "classification" and selection.target:
+            tokens += len(tokenizer.encode(selection.target)) + 1
+        return [(tokens, getattr(model.config, "max_length", tokens))]
 
     def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None, keep: str = "*") -> Example:
         model, tokenizer, text = self.run.model, self.run.tokenizer, selection.source
@@ -169,15 +175,15 @@ class ExploredText(Texts):
         return text.strip()
 
 
-def load_explored(path: Path, folder: Path | None = None, files: tuple[Path, ...] = ()) -> ExploredModel:
-    """Load a checkpoint of the run in ``folder``. ``files`` are images or tables to look at.
+def load_explored(path: Path, files: tuple[Path, ...] = ()) -> ExploredModel:
+    """Load a checkpoint. ``files`` are images or tables to look at.
 
     ``CheckpointError`` for an unknown task, ``DataError`` for files of a run that reads texts.
     """
     task = task_at(path)
     if task in ("images", "forecasting"):
         kind = ExploredImages if task == "images" else ExploredSeries
-        return kind(load_run(path), folder or path, files)
+        return kind(load_run(path), path, files)
     if files:
         raise DataError(f"{files[0]}: a run of {task} reads texts, not files; type the text into the page")
     return ExploredTranslator(Translator.load(path)) if task == "translation" else ExploredText(load_run(path))

@@ -1,6 +1,5 @@
 """The explored runs: their checkpoints, loaded models, and the traces of what was looked at last."""
 
-import tomllib
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +9,10 @@ from itertools import islice
 from pathlib import Path
 
 from glassformer.demo_corpus.grammar import DEMO_SENTENCE
-from glassformer.errors import DataError, GlassformerError
+from glassformer.errors import DataError
 from glassformer.explain.example import Example
 from glassformer.explain.page.sheets import stylesheet
 from glassformer.predict.filler import MASK
-from glassformer.predict.loading import task_at
 from glassformer.taps import Edit
 from glassformer.web.explorer.atlas_job import AtlasJob, AtlasJobs
 from glassformer.web.explorer.interventions import edits_of, parse_interventions
@@ -88,7 +86,7 @@ class Session:
         if not selection.source.strip():
             if selection.source:
                 notes.append(EMPTY_SOURCE)
-            selection = replace(selection, source=_first_sentence(explored, run, path))
+            selection = replace(selection, source=self._first_sentence(explored, run))
         self._check_length(explored, selection)
         if selection.mode == "forced" and not selection.target.strip() and explored.translates:
             selection = replace(selection, mode="beam")
@@ -121,6 +119,7 @@ class Session:
             return None
         target = original.target if explored.translates else selection.target
         chosen = replace(selection, source=selection.donor, target=target, mode="forced", interventions=())
+        chosen = explored.choose(chosen, notes)
         try:
             self._check_length(explored, chosen)
             return self._trace(explored, path, chosen)
@@ -131,12 +130,34 @@ class Session:
     def suggestion(self, traced: TracedSelection) -> str:
         """Another sentence of the validation text, with as many tokens if there is one."""
         explored, selection = traced.explored, traced.selection
-        others = [line for line in _validation_lines(traced.run) if explored.knows(line) and line != selection.source]
         if not traced.original.translated:
             return ""
+        lines = self._validation_lines(explored, traced.run)
+        others = [line for line in lines if explored.knows(line) and line != selection.source]
         count = [explored.lengths(replace(selection, source=line))[0][0] for line in others]
         same = len(traced.original.source_ids) - 1
         return next((line for line, size in zip(others, count, strict=True) if size == same), next(iter(others), ""))
+
+    def _first_sentence(self, explored: ExploredModel, run: ExploredRun) -> str:
+        """A sentence of the run's validation text, or one that the demo knows, as far as the model can read one."""
+        lines = self._validation_lines(explored, run)
+        known = [line for line in lines if explored.knows(line)]
+        texts = [with_mask(line) if _masks(explored) else line for line in (*known, DEMO_SENTENCE, *lines)]
+        return next((text for text in texts if self._is_readable(explored, text)), texts[len(known)])
+
+    def _is_readable(self, explored: ExploredModel, text: str) -> bool:
+        with suppress(DataError):
+            self._check_length(explored, Selection(source=text))
+            return True
+        return False
+
+    def _validation_lines(self, explored: ExploredModel, run: ExploredRun) -> list[str]:
+        """Short lines of the validation text, if the configuration names one that is here; very short ones last."""
+        task = explored.run.task if isinstance(explored, ExploredText) else "translation"
+        found = self.texts[run.name].validation(task, FIRST_LINES)
+        lines = islice((line.strip() for one in found for line in one.source.splitlines()), FIRST_LINES)
+        short = [line for line in lines if line and len(line.split()) < WORDS.stop]
+        return sorted(short, key=lambda line: len(line.split()) not in WORDS)
 
     def search(self, traced: TracedSelection) -> BeamSearch:
         """The beam search of the source, with every hypothesis that it considered."""
@@ -164,7 +185,7 @@ class Session:
 
     def _measured(self, explored: ExploredModel, sentence: RunSentence) -> Example:
         """A sentence with the attention weights of every head; without a target, its greedy translation."""
-        masks = isinstance(explored, ExploredText) and explored.run.task == "masked" and MASK not in sentence.source
+        masks = _masks(explored) and MASK not in sentence.source
         text = with_mask(sentence.source) if masks else sentence.source
         selection = Selection(source=text, target=sentence.target, mode="forced" if sentence.target else "greedy")
         with warnings.catch_warnings():
@@ -198,11 +219,19 @@ class Session:
     def _load(self, path: Path) -> ExploredModel:
         key = version_of(path)
         if key not in self._models:
-            self._models[key] = load_explored(path, files=self.settings.inputs)
+            self._models[key] = load_explored(path, self.settings.inputs)
         self._models.move_to_end(key)
         while len(self._models) > MODELS_IN_MEMORY:
-            self._models.popitem(last=False)
+            self._forget(self._models.popitem(last=False)[1])
         return self._models[key]
+
+    def _forget(self, explored: ExploredModel) -> None:
+        """Drop what keeps a model in memory that is no longer loaded: its traces and its searches."""
+        for key in [key for key, one in self._traces.items() if one.model is explored.model]:
+            del self._traces[key]
+        if isinstance(explored, ExploredTranslator):
+            for key in [key for key in self._searches if key[0] is explored.translator]:
+                del self._searches[key]
 
     def _check_length(self, explored: ExploredModel, selection: Selection) -> None:
         longest, limit = max(len(selection.source), len(selection.target)), self.settings.max_characters
@@ -237,17 +266,5 @@ class Session:
             sizes.pop(0)
 
 
-def _first_sentence(explored: ExploredModel, run: ExploredRun, path: Path) -> str:
-    """A sentence of the run's validation text, or one that the demo knows."""
-    text = next(filter(explored.knows, _validation_lines(run)), "") or DEMO_SENTENCE
-    return with_mask(text) if task_at(path) == "masked" else text
-
-
-def _validation_lines(run: ExploredRun) -> list[str]:
-    """Short lines of the first validation file, if the configuration names one that is here."""
-    with suppress(OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, GlassformerError):
-        data = tomllib.loads((run.path / "config.toml").read_text(encoding="utf-8"))["data"]
-        with open(f"{data['validation'][0]}.{data['source']}", encoding="utf-8") as file:
-            lines = [line.strip() for line in islice(file, FIRST_LINES)]
-        return [line for line in lines if len(line.split()) in WORDS]
-    return []
+def _masks(explored: ExploredModel) -> bool:
+    return isinstance(explored, ExploredText) and explored.run.task == "masked"
