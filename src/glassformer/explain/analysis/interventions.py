@@ -54,7 +54,8 @@ class Inputs(NamedTuple):
             return cls(*ids)
         predicts = torch.zeros(1, len(example.source_ids), dtype=torch.bool, device=device)
         predicts[0, list(example.positions)] = True
-        segments = torch.tensor([example.segments], device=device) if example.model.embedding.segment else None
+        segmented = bool(example.segments) and example.model.embedding.segment is not None  # only of tokens
+        segments = torch.tensor([example.segments], device=device) if segmented else None
         return cls(ids[0], segments=segments, predicts=predicts if example.task == "masked" else None)
 
     @property
