@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pprint import pformat
 
-from glassformer.explain.example import Example
 from glassformer.web.explorer.exports.content import ExportContent
 from glassformer.web.explorer.interventions import HeadOff, Intervention
 from glassformer.web.explorer.traced import TracedSelection
@@ -36,30 +35,31 @@ def _trace_lines(traced: TracedSelection) -> list[str]:
     if traced.explored.translates:
         target, first = traced.example.target, f"translator = glassformer.load({str(traced.checkpoint)!r})"
 
-        def call(example: Example, edits: str = "") -> str:
-            return f"glassformer.examine(translator, {example.source!r}, {target!r}{edits})"
+        def call(text: str, edits: str = "") -> str:
+            return f"glassformer.examine(translator, {text!r}, {target!r}{edits})"
     else:
         first = f"run = {str(traced.checkpoint)!r}"
         second = f", {traced.selection.target!r}" if _has_second_text(traced) else ""
 
-        def call(example: Example, edits: str = "") -> str:
-            return f"examine_run(run, ExampleInput({example.source!r}{second}{edits}))"
+        def call(text: str, edits: str = "") -> str:
+            return f"examine_run(run, ExampleInput({text!r}{second}{edits}))"
 
-    lines = [first, f"example = {call(traced.original)}"]
+    source, donor_text = traced.selection.source, traced.selection.donor  # an example joins two texts into one
+    lines = [first, f"example = {call(source)}"]
     if not traced.interventions:
         return lines
     heads = _heads_of(traced.interventions)
     if heads is None:
         texts = pformat([one.text for one in traced.interventions], width=100)
         donor = "None" if traced.donor is None else "donor.trace"
-        lines += [f"donor = {call(traced.donor)}"] if traced.donor is not None else []
+        lines += [f"donor = {call(donor_text)}"] if traced.donor is not None else []
         lines += [
             f"found = parse_interventions({texts}, example, [], {donor})",
             f"edits = edits_of(found, example, {donor})",
         ]
     else:
         lines += _edit_lines(heads)
-    return [*lines, f"example = {call(traced.original, ', edits=edits')}"]
+    return [*lines, f"example = {call(source, ', edits=edits')}"]
 
 
 def _has_second_text(traced: TracedSelection) -> bool:
