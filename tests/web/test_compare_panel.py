@@ -102,9 +102,18 @@ def test_head_that_differs_most_is_chosen_where_the_address_names_none(session: 
 
 def test_heads_that_are_off_are_compared_with_every_head_on(session: Session) -> None:
     found = compared(session, f"{FORCED}&panel=compare&off={OFF}").view
-    assert (found.first, found.second) == ("every head on", "1 head off")
+    assert (found.first, found.second) == ("no intervention", "1 head off")
     losses = [float(one) for one in re.findall(r"\d+\.\d+", found.loss)[:2]]
     assert losses[0] != losses[1]
+
+
+def test_patches_and_rows_are_named_as_what_they_are(session: Session) -> None:
+    traced = session.examine(parse_address(FORCED)[0], [])
+    keys = traced.example.trace["encoder.layers.0.self_attention.weights"].size(-1)
+    row = f"encoder.layers.0.self_attention.0.1:{'-'.join(['1'] * keys)}"
+    edits = f"edit=encoder.layers.0.self_attention.result@1&edit={row}"
+    found = compared(session, f"{FORCED}&panel=compare&donor=the+young+dog+runs&{edits}").view
+    assert (found.first, found.second) == ("no intervention", "1 patch, 1 row edited")
 
 
 def test_words_of_two_sentences_are_matched(session: Session) -> None:

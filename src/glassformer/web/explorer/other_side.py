@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from glassformer.errors import GlassformerError
 from glassformer.explain.example import Example
 from glassformer.storage.run_folder import step_of
+from glassformer.web.explorer.panels.before_after import kinds_of
 from glassformer.web.explorer.panels.compare import CompareView, compare_of
 from glassformer.web.explorer.runs import CheckpointChoice, choose_run, listed_checkpoints
 from glassformer.web.explorer.selection import Selection
@@ -51,7 +52,7 @@ def compare_with_other(session: Session, traced: TracedSelection) -> BesideView:
 
 
 def _other_selection(session: Session, traced: TracedSelection) -> Selection | None:
-    """The side that the address names; without one, every head on, or the run's first checkpoint."""
+    """The side that the address names; without one, no intervention, or the run's first checkpoint."""
     here = traced.selection
     run, checkpoint = here.other_run or here.run, here.other_checkpoint
     other = replace(here.at_model(), run=run)
@@ -103,8 +104,7 @@ def _names(first: TracedSelection, second: TracedSelection) -> tuple[str, str]:
         if first.example.source != second.example.source:
             parts.append(f"“{side.example.source}”")
         if first.selection.interventions != second.selection.interventions:
-            count = len(side.selection.interventions)
-            parts.append(f"{count} {'head' if count == 1 else 'heads'} off" if count else "every head on")
+            parts.append(kinds_of(side) or "no intervention")
     return ", ".join(names[0]) or "the other side", ", ".join(names[1]) or "this view"
 
 
