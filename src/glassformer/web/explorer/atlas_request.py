@@ -32,6 +32,8 @@ def control_atlas(session: Session, query: str, action: str) -> None:
     """``cancel`` or ``resume`` the job of an address. ``DataError`` for another action."""
     selection, notes = parse_address(query)
     traced = session.examine(selection, notes)
+    if traced.explored.field is not None:
+        raise DataError("a model of images or series has no atlas; choose a run that reads texts")
     sentences, _ = _sentences(session, traced, _count(traced.selection, notes))
     actions = {"cancel": AtlasJob.cancel, "resume": AtlasJob.resume}
     if action not in actions:

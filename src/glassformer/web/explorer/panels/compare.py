@@ -153,7 +153,7 @@ def _words(first: Example, second: Example, step: int, same: bool) -> tuple[list
     if there is None:
         return [], ""
     rows = [one.trace[name][0, at].double().cpu().numpy() for one, at in ((first, there), (second, step))]
-    labels = [labels_of(one, name, "vocab")[1] for one in (first, second)]
+    labels = [labels_of(one, name, one.trace.axes(name)[-1])[1] for one in (first, second)]
     if same:
         before = rows[0]
     else:
