@@ -25,6 +25,7 @@ from glassformer.web.explorer.panels.matrix import table_of
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.output import output_of
 from glassformer.web.explorer.panels.patch_grid import resolve_grid
+from glassformer.web.explorer.panels.questions import questions_of_head, questions_of_word
 from glassformer.web.explorer.panels.row_editor import row_editor_of
 from glassformer.web.explorer.panels.sentence import WIDTH
 from glassformer.web.explorer.panels.timeline import timeline_of
@@ -34,7 +35,7 @@ from glassformer.web.explorer.runs import choose_run, listed_checkpoints
 from glassformer.web.explorer.selection import MODES, Selection, parse_address
 from glassformer.web.explorer.session import Session
 from glassformer.web.explorer.traced import TracedSelection
-from glassformer.web.explorer.views import FIRST, input_panel, views_of
+from glassformer.web.explorer.views import FIRST, VIEWS, input_panel, views_of
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,8 @@ def _nothing() -> dict[str, Any]:
         "chips": [],
         "exports": {},
         "heads": [],
+        "word_questions": [],
+        "head_questions": [],
         "chains": [],
     }
 
@@ -197,6 +200,8 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         "field": traced.explored.field,
         "map": map_of(example, selection),
         "output": output_of(example, selection),
+        "word_questions": questions_of_word(selection, views),
+        "head_questions": questions_of_head(traced, views),
         "timeline": timeline_of(example, selection),
         "model_line": model_line(example.model),
         "legend": legend([label.text for side in example.sides for label in side.labels]),
@@ -228,7 +233,7 @@ def _crumbs(selection: Selection) -> list[Crumb]:
 
 def _crumb_text(selection: Selection) -> str:
     if selection.level == "model":
-        return selection.panel or "model"
+        return VIEWS[selection.panel].title.lower() if selection.panel else "model"
     if selection.level == "cell":
         return f"[{selection.row}{'' if selection.column is None else f', {selection.column}'}]"
     if selection.level == "matrix":

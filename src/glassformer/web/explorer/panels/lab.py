@@ -105,7 +105,7 @@ def _rows(
                     "" if value is None else aligned(value, 3),
                     "" if value is None else shade_class(value, scale),
                     (path, number) in off,
-                    _toggled(selection, interventions, path, number).address,
+                    toggle_head(selection, interventions, path, number).address,
                     _view(selection, path, number).address,
                 )
             )
@@ -113,7 +113,7 @@ def _rows(
     return rows
 
 
-def _toggled(selection: Selection, interventions: tuple[Intervention, ...], path: str, number: int) -> Selection:
+def toggle_head(selection: Selection, interventions: tuple[Intervention, ...], path: str, number: int) -> Selection:
     """The selection with this head switched off, or on again."""
     others = [one for one in interventions if one.place != (path, number)]
     added = [] if len(others) < len(interventions) else [HeadOff(path, number, "zero")]

@@ -36,7 +36,7 @@ export function updateTraining() {
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const button = document.getElementById("play");
   if (!button) return;
-  button.textContent = still ? "⏭" : playing ? "❚❚" : "▶";
+  button.textContent = still ? "▶|" : playing ? "❚❚" : "▶";
   button.setAttribute("aria-label", still ? "next checkpoint" : playing ? "pause" : "play the training");
   button.title = button.getAttribute("aria-label") ?? "";
 }
