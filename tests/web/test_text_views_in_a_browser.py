@@ -35,7 +35,7 @@ def test_journey_through_the_alignment(page: Any, served: ServedPage) -> None:
     links = translator.align(SOURCE, TARGET, int(layer), None if head == "mean" else int(head), name == "shifted")
     assert page.locator(".pharaoh").inner_text() == write_pharaoh(links)
     with page.expect_download() as download:
-        page.locator("a[download]").click()
+        page.locator("a[download='links.pharaoh']").click()
     assert download.value.suggested_filename == "links.pharaoh"
     assert download.value.path().read_text(encoding="utf-8") == write_pharaoh(links) + "\n"
     page.locator("#input [name=source]").fill("the dog")
