@@ -143,26 +143,33 @@ def _summary(found: MatrixComparison, names: tuple[str, str]) -> str:
 
 
 def _words(first: Example, second: Example, step: int, same: bool) -> tuple[list[WordPair], str]:
-    """The most probable words of the step on either side, by their larger probability."""
+    """The most probable words of the step on either side, or classes, by their larger probability."""
     name = "output_projection.probabilities"
     if name not in first.trace or name not in second.trace or second.task == "masked":
         return [], ""
+    if second.trace[name].ndim == 2:  # classes of the whole input
+        return _most_probable(first, second, (), (), same), "Classes"
     read_there, read_here = _read(first), _read(second)
     pairs = match_tokens(read_there, read_here, same)
     there = dict(zip(pairs.second, pairs.first, strict=True)).get(step)
     if there is None:
         return [], ""
-    rows = [one.trace[name][0, at].double().cpu().numpy() for one, at in ((first, there), (second, step))]
+    words = _most_probable(first, second, (there,), (step,), same)
+    return words, f"Next word after {Label(read_here[step], 'target').plain}"
+
+
+def _most_probable(
+    first: Example, second: Example, there: tuple[int, ...], here: tuple[int, ...], same: bool
+) -> list[WordPair]:
+    """The most probable words, or classes, at a position of either side."""
+    name = "output_projection.probabilities"
+    before, after = (one.trace[name][(0, *at)].double().cpu().numpy() for one, at in ((first, there), (second, here)))
     labels = [labels_of(one, name, one.trace.axes(name)[-1])[1] for one in (first, second)]
-    if same:
-        before = rows[0]
-    else:
-        known = {label.text: float(value) for label, value in zip(labels[0], rows[0], strict=True)}
+    if not same:
+        known = {label.text: float(value) for label, value in zip(labels[0], before, strict=True)}
         before = np.array([known.get(label.text, 0.0) for label in labels[1]])
-    after = rows[1]
     order = np.argsort(-np.maximum(before, after), kind="stable")[:LISTED]
-    values = [(labels[1][index], float(before[index]), float(after[index])) for index in order]
-    return _pairs(values, 1.0, 4), f"Next word after {Label(read_here[step], 'target').plain}"
+    return _pairs([(labels[1][index], float(before[index]), float(after[index])) for index in order], 1.0, 4)
 
 
 def _read(example: Example) -> list[str]:

@@ -16,7 +16,7 @@ class Question(NamedTuple):
 
 
 def questions_of_word(selection: Selection, views: Collection[str]) -> list[Question]:
-    """What leads to the next-word distribution; ``views`` are the names of the views that the example has."""
+    """Views that explain the next word; ``views`` are the names of those that the example has."""
     texts = {"lens": "by layer", "lab": "by head"}
     return [
         Question(text, replace(selection.at_model(), panel=name).address)
@@ -26,7 +26,7 @@ def questions_of_word(selection: Selection, views: Collection[str]) -> list[Ques
 
 
 def questions_of_head(traced: TracedSelection, views: Collection[str]) -> list[Question]:
-    """What one head does; empty if the selection is not a head of attention."""
+    """Views that show the work of one head; none if the selection is not a head of attention."""
     selection = traced.selection
     path, head = selection.path, selection.head
     if head is None or selection.panel or selection.stage or not selection.sublayer:
