@@ -131,7 +131,7 @@ def test_weights_keep_their_shares(page: Any, served: ServedPage) -> None:
 
 
 def test_long_analyses_follow_the_view(page: Any, served: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("glassformer.web.explorer.session.SMALL", 0)
+    monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", 0)
     text = "the young cat sleeps"
     open_view(page, served, source=text, target=TARGET, mode="forced")
     parts: list[str] = []
