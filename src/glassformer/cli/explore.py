@@ -32,7 +32,7 @@ def command(
     ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open runs as a live page: every number of every sentence, image or series.
+    """Open runs as a live page: every number of every input.
 
     The page is served to this machine only, by the address that is printed. Ctrl-C ends it.
     """
