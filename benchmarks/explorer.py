@@ -174,7 +174,9 @@ def ablate(page: Any, address: str, times: Times, repeats: int, fields: dict[str
 
     def switch(number: int) -> float:
         return clicked(
-            page, ".toggles td:not(.off) a", f"document.querySelectorAll('.chips li').length === {number + 1}"
+            page,
+            ".toggles td:not(.off) a",
+            f"document.querySelectorAll('.chips li:not(.all-chips)').length === {number + 1}",
         )
 
     repeat(times, "head ablated", repeats, switch)

@@ -415,3 +415,11 @@ def test_long_analysis_gives_way_to_another_view(tiny: TinyRun, monkeypatch: pyt
     monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", math.inf)
     assert "data-pending" not in render_page(session, query).html
     assert calls == []
+
+
+def test_words_of_a_text_are_in_no_warning_of_a_panel(tiny: TinyRun, recwarn: pytest.WarningsRecorder) -> None:
+    query = address(panel="lab", source="an unknown zebra", edit=f"{CROSS}.1:zero")
+    page = render_page(Session(tiny.run, WebSettings()), query)
+    assert page.status == 200
+    assert "zebra" in Reader(page.html).text
+    assert not recwarn.list

@@ -1,5 +1,8 @@
 """The page of an address: panels chosen by the level of zoom, written by the templates."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -70,7 +73,8 @@ def render_page(session: Session, query: str, complete: bool = True) -> Explorer
     try:
         traced = replace(_resolve(session, selection, notes), complete=complete)
         selection = traced.selection
-        panels = _panels(session, traced)
+        with without_warnings():
+            panels = _panels(session, traced)
     except GlassformerError as error:
         values = {**_nothing(), "error": str(error), "output_text": selection.target}
         return ExplorerPage(_write(session, selection, notes, values), 422)
@@ -86,8 +90,17 @@ def export_panel(session: Session, query: str, name: str) -> ExportedFile:
     export = panel_exports(traced.example, traced.selection).get(key)
     if export is None or name not in export.formats or name not in FORMATS:
         raise DataError(f"this view has no panel {key[:40]!r} in the format {name[:40]!r}; choose one of its menus")
-    request = ExportRequest(export.content(session, traced), traced, environment())
+    with without_warnings():
+        request = ExportRequest(export.content(session, traced), traced, environment())
     return write_export(request, traced.run.name, name)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Drop the warnings of a panel's own analyses: they name words of the text, and the view has them as notes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _resolve(session: Session, selection: Selection, notes: list[str]) -> TracedSelection:
