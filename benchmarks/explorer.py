@@ -184,7 +184,7 @@ def ablate(page: Any, address: str, times: Times, repeats: int, fields: dict[str
 
 def measure_long(page: Any, address: str, times: Times, repeats: int, kind: str) -> None:
     """An input of 512 tokens: its first view with the trace, then attention heads on the canvas."""
-    tokens = 512 if kind == "gpt" else 511
+    tokens = 511  # and a symbol of beginning or end
     fields: dict[str, Any] = {"source": words(tokens, 100)}
     sublayer = "self_attention" if kind == "gpt" else "cross_attention"
     if kind == "translator":
