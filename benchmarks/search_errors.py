@@ -44,7 +44,9 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("--data", required=True, help="prefix of the two files")
     parser.add_argument("--sentences", type=int, default=1000)
-    parser.add_argument("--against", type=int, default=0, help="beam size whose result takes the reference's place")
+    parser.add_argument(
+        "--against", type=int, default=0, help="compare with the result of this beam size instead of the reference"
+    )
     parser.add_argument("--trees", type=int, default=50)
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 2, 5])
     parser.add_argument("--examples", type=int, default=5)

@@ -135,3 +135,11 @@ def wait_for_level(tab: Any, level: str) -> None:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> tiny_run.TinyRun:
     return tiny_run.made(tmp_path_factory)
+
+
+def faults_of_axe(tab: Any) -> Any:
+    """Violations that axe-core finds in the shown page, with the first elements of each."""
+    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
+    tab.evaluate((Path(str(axe.__file__)).parent / "axe.min.js").read_text(encoding="utf-8") + "\n;0")
+    faults = "(await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
+    return tab.evaluate(f"async () => {faults}")

@@ -1,14 +1,13 @@
 """The canvas of a large matrix in headless Chromium: its numbers, its keys, its zoom and its colors."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from web.conftest import ServedPage, open_view, wait_for_level, wait_until
+from web.conftest import ServedPage, faults_of_axe, open_view, wait_for_level, wait_until
 
 PLACE = {"part": "decoder", "layer": 1, "sublayer": "self_attention", "head": 1, "stage": "weights"}
 LONG = {"source": "the old cat", "target": "le " * 300, "mode": "forced", **PLACE}
@@ -150,14 +149,10 @@ def test_zoom_stays_at_another_head(page: Any, served: ServedPage) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_fault_in_a_canvas(page: Any, served: ServedPage, scheme: str) -> None:
-    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
-    source = (Path(str(axe.__file__)).parent / "axe.min.js").read_text(encoding="utf-8")
     page.emulate_media(color_scheme=scheme)
     open_view(page, served, **SHORT)
     read(page)
-    page.evaluate(source + "\n;0")
-    faults = "(await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
-    assert page.evaluate(f"async () => {faults}") == []
+    assert faults_of_axe(page) == []
 
 
 def test_canvas_fits_a_narrow_window(page: Any, served: ServedPage) -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from web.conftest import ServedPage, open_view, wait_for_level, wait_until
+from web.conftest import ServedPage, faults_of_axe, open_view, wait_for_level, wait_until
 from web.test_explorer_in_a_browser import FORCED, PLACE, press_tab_to
 
 CELL = {**PLACE, "stage": "weights", "row": 2, "column": 1}
@@ -127,8 +127,6 @@ def test_file_that_is_too_large_says_so(page: Any, served: ServedPage, monkeypat
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("fields", [{}, CELL])
 def test_open_menus_are_accessible_and_fit(page: Any, served: ServedPage, fields: dict[str, Any], scheme: str) -> None:
-    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
-    source = (Path(str(axe.__file__)).parent / "axe.min.js").read_text(encoding="utf-8")
     page.emulate_media(color_scheme=scheme)
     for width in (1440, 1024, 390):
         page.set_viewport_size({"width": width, "height": 844})
@@ -138,9 +136,7 @@ def test_open_menus_are_accessible_and_fit(page: Any, served: ServedPage, fields
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.evaluate(source + "\n;0")
-    faults = "(await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
-    assert page.evaluate(f"async () => {faults}") == []
+    assert faults_of_axe(page) == []
 
 
 @pytest.mark.parametrize("width", [1440, 1024, 390])

@@ -1,20 +1,12 @@
 """Alignment, atlas and text to vectors in headless Chromium: a journey through each, and the job at the HTTP door."""
 
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from glassformer.alignment import write_pharaoh
 from glassformer.web.explorer.selection import parse_address
 from web.conftest import SOURCE, TARGET, ServedPage, open_view, wait_for_level, wait_until
 
 FORCED = {"source": SOURCE, "target": TARGET, "mode": "forced"}
-VIEWS: dict[str, dict[str, Any]] = {
-    "alignment": {"panel": "alignment", "gold": "0-0 1?1 2-2 3-3", "reading": "1.0.naive"},
-    "atlas": {"panel": "atlas", "n": 3, "order": "-entropy"},
-    "vectors": {"panel": "vectors", "position": 2, "merge": 1},
-}
 
 
 def test_journey_through_the_alignment(page: Any, served: ServedPage) -> None:
@@ -108,26 +100,6 @@ def test_journey_through_the_vectors_by_keyboard(page: Any, served: ServedPage) 
     assert page.locator(".cell .value").get_attribute("data-value") == value
     assert page.locator(".cell .check").inner_text().startswith("✓")
     assert served.complaints == []
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_fault_in_views_of_text(page: Any, served: ServedPage, view: str, scheme: str) -> None:
-    axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
-    source = (Path(str(axe.__file__)).parent / "axe.min.js").read_text(encoding="utf-8")
-    page.emulate_media(color_scheme=scheme)
-    open_view(page, served, **{**FORCED, **VIEWS[view]})
-    page.evaluate(source + "\n;0")
-    faults = "(await axe.run()).violations.map(v => [v.id, v.nodes.map(n => n.html).slice(0, 3)])"
-    assert page.evaluate(f"async () => {faults}") == []
-
-
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("width", [1440, 1024, 390])
-def test_views_of_text_fit_the_window(page: Any, served: ServedPage, view: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
-    open_view(page, served, **{**FORCED, **VIEWS[view]})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_beam_size_is_chosen_in_the_tree(page: Any, served: ServedPage) -> None:

@@ -23,7 +23,7 @@ ANSWER_SECONDS = 5.0
 """Time in which a process that lives has answered."""
 QUESTION, ANSWER, HOST = "glassformer/question", "glassformer/answer/", "glassformer/host/"
 KNOWN = "glassformer/known/"
-"""Key of each rank that knows who is lost, and no longer uses the store."""
+"""Key of each rank that has found the lost processes and no longer uses the store."""
 
 
 class ProcessLostError(GlassformerError):
@@ -111,7 +111,7 @@ def _ask(store: dist.Store, world: World, result: list[str], stop_answering: Cal
 
 
 def _without(store: dist.Store, key: str, ranks: Iterable[int]) -> list[int]:
-    """The ranks whose ``key`` is not in the store after ``ANSWER_SECONDS``; as soon as all are there, none."""
+    """Wait at most ``ANSWER_SECONDS`` for the ``key`` of all ranks; return the ranks without one."""
     deadline = monotonic() + ANSWER_SECONDS
     keys = {rank: f"{key}{rank}" for rank in ranks}
     while not store.check(list(keys.values())) and monotonic() < deadline:

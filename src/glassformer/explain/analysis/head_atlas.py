@@ -48,7 +48,7 @@ class HeadAtlas:
     _gold: list[GoldLinks] = field(default_factory=list)
 
     def add(self, example: Example, gold: GoldLinks | None = None) -> None:
-        """Measure every head on ``example``, whose trace needs ``*.weights`` only."""
+        """Measure every head on ``example``. Its trace needs the attention weights only (``*.weights``)."""
         importance = sentence_importance(example)
         for path, module in attentions(example.model).items():
             for head, weights in enumerate(example.trace[f"{path}.weights"][0].double().cpu().numpy()):

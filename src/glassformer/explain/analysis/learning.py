@@ -72,7 +72,7 @@ def best_reading(last: HeadSnapshot, links: Links, head: int) -> int:
 
 
 def best_head(snapshots: Sequence[HeadSnapshot], links: Links | None) -> int:
-    """The head that ends with the lowest AER; without links, or words, the one whose entropy falls most."""
+    """The head with the lowest final AER; without gold links, the head whose entropy decreases most."""
     last = snapshots[-1]
     heads = range(len(last.weights))
     if links is not None and last.words is not None:

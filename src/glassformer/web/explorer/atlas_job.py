@@ -12,11 +12,11 @@ from glassformer.web.explorer.panels.alignment import parse_gold
 from glassformer.web.explorer.run_text import RunSentence
 
 PATIENCE_SECONDS = 10.0
-"""A job rests when no page has asked for it for so long; it goes on when one does."""
+"""A job pauses this long after the last request of a page, and continues at the next one."""
 MAX_SECONDS = 300.0
 """Computing time of a job."""
 MAX_JOBS = 4
-"""Atlases in memory; the least recently asked one is dropped."""
+"""Atlases in memory; the least recently used one is dropped."""
 
 State = Literal["running", "done", "cancelled", "expired"]
 

@@ -1,6 +1,8 @@
 // @ts-check
 // The lab: the second sentence, and the bars of a row of attention. Both lead to an address, like a link.
 
+import { follow } from "./forms.js";
+
 const PAUSE = 150; // milliseconds after the last change of a weight
 const UNITS = 1000;
 
@@ -36,7 +38,7 @@ function compare(form) {
   if (donor === (query.get("donor") ?? "")) return;
   query.delete("donor");
   if (donor) query.set("donor", donor);
-  follow(form, `?${query}`);
+  follow(`?${query}`);
 }
 
 /**
@@ -74,7 +76,7 @@ function send(editor) {
   const base = new URLSearchParams(editor.dataset.base);
   base.append("edit", `${editor.dataset.place}:${row(editor).units.join("-")}`);
   clearTimeout(timer);
-  timer = window.setTimeout(() => follow(editor, `?${base}`), PAUSE);
+  timer = window.setTimeout(() => editor.isConnected && follow(`?${base}`), PAUSE); // not from a view that has gone
 }
 
 /**
@@ -93,18 +95,4 @@ export function renormalized(units, moved, value, allowed) {
   return units.map((one, place) =>
     place === moved ? wanted : allowed[place] ? Math.round((UNITS - wanted) * share(one)) : 0,
   );
-}
-
-/**
- * Follow an address as a link inside ``container`` would.
- * @param {HTMLElement} container
- * @param {string} address
- */
-function follow(container, address) {
-  const link = document.createElement("a");
-  link.href = address;
-  link.hidden = true;
-  container.append(link);
-  link.click();
-  link.remove();
 }

@@ -3,8 +3,7 @@
 
 import { listenToCanvases } from "./canvas.js";
 import { listenToExports } from "./exports.js";
-import { listenToFields } from "./fields.js";
-import { listenToForms } from "./follow.js";
+import { listenToForms } from "./forms.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
 import { listenToLab } from "./lab.js";
@@ -238,7 +237,6 @@ listenToKeys();
 listenToLab();
 listenToHover();
 listenToExports();
-listenToFields();
 listenToJobs();
 listenToSliders();
 listenToTheme();
