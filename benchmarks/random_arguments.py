@@ -23,13 +23,29 @@ class Call:
     invalid: bool = False
     """True if an error is a valid outcome, even where PyTorch broadcasts."""
     hides: bool = False
-    """True if keys are hidden, which the kernels do not read."""
+    """True if NaN or infinity may be elsewhere: keys are hidden, which the kernels do not read, or products are
+    bfloat16, in which PyTorch's spread NaN to the row before (oneDNN with AMX)."""
+    precise: Results | None = None
+    """The same in a higher precision, with which a result beyond the tolerance and PyTorch's are compared."""
 
 
 class Draw(random.Random):
-    """Random numbers of one call, and whether it was made invalid."""
+    """Random numbers of one call, its class of sizes, and whether it was made invalid.
+
+    Most calls are small, since PyTorch takes most of the time of a large one: of 64 calls 4 are large, and one has one
+    huge size.
+    """
 
     spoiled = False
+
+    def __init__(self, seed: str):
+        super().__init__(seed)
+        kind = self.randrange(64)
+        self.large, self.huge = kind < 4, kind == 4
+
+    def threads(self) -> int:
+        """Threads of the call. Few small calls have several, which wait for each other longer than they compute."""
+        return self.choice((1, 2, 3)) if self.random() < (0.5 if self.large or self.huge else 0.03) else 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,21 @@ class Kernel:
     tolerance: float
 
 
+SMALL = 9
+BORDERS = (15, 16, 17, 31, 32, 33, 63, 64, 65)
+"""Sizes at the widths of vectors and panels."""
+
+
 def size(rng: Draw, most: int = 80) -> int:
+    """A size up to ``most`` in large calls; else a small one, a border, or once in a huge call up to 20 · ``most``."""
+    if rng.huge and rng.random() < 0.5:
+        rng.huge = False
+        return rng.randint(most, 20 * most)
+    if not rng.large:
+        borders = [border for border in BORDERS if border <= most]
+        if borders and rng.random() < 0.15:
+            return rng.choice(borders)
+        most = min(most, SMALL)
     return rng.choice((0, 1, 2, rng.randint(3, most), rng.randint(3, most), 2 * rng.randint(1, most // 2) + 1, most))
 
 

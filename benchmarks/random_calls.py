@@ -5,8 +5,10 @@
 
 A call must return what PyTorch returns, to the tolerance of its kernel, or raise an error where PyTorch raises one (or
 where an invalid size happens to be one that PyTorch broadcasts); ``refused`` counts those. Errors are relative to the
-largest expected number, at least 1. Entries that are not finite must be the same ones, unless a mask hides keys: the
-kernels skip those, PyTorch multiplies by 0. Where PyTorch cannot reshape an empty tensor, a finite result is enough.
+largest expected number, at least 1. Two results of bfloat16 or int8 may round apart; ``rounded`` counts those beyond
+the tolerance that are at most ``ROUNDING`` times as far from a more precise result as PyTorch's. Entries that are not
+finite must be the same ones, unless a mask hides keys: the kernels skip those, PyTorch multiplies by 0. Where PyTorch
+cannot reshape an empty tensor, a finite result is enough.
 
 Every kernel runs in a process of its own, so that a crash ends this kernel only. Prints a table; for each failure the
 command that repeats the call, and exits with 1. The arguments themselves are in the modules ``random_training``,
@@ -15,6 +17,7 @@ command that repeats the call, and exits with 1. The arguments themselves are in
 
 import argparse
 import mmap
+import os
 import struct
 import subprocess
 import sys
@@ -47,6 +50,9 @@ ERRORS = (
 
 
 KERNELS = TRAINING | DECODING | MODELS
+ROUNDING = 8
+"""In 74 calls of bfloat16 stacks the error of a gradient was 0.93 times PyTorch's at the median and 0.4 to 8 times at
+the ends: it is that of one row with a small deviation, which the normalization multiplies."""
 
 
 @dataclass
@@ -55,18 +61,20 @@ class Count:
 
     calls: int = 0
     refused: int = 0
+    rounded: int = 0
     largest_error: float = 0.0
 
 
 def main() -> int:
     arguments = parse()
-    names = [arguments.kernel] if arguments.kernel else list(KERNELS)
+    names = arguments.kernel or list(KERNELS)
     if kernels() is None:
         print("there are no kernels here", file=sys.stderr)
         return 2
     if arguments.progress:
         return run(names[0], arguments)
-    print(f"{'kernel':<18}{'calls':>9}{'refused':>9}{'error':>10}{'tolerance':>11}{'seconds':>9}", flush=True)
+    columns = f"{'calls':>9}{'refused':>9}{'rounded':>9}{'error':>10}{'tolerance':>11}{'seconds':>9}"
+    print(f"{'kernel':<18}{columns}", flush=True)
     return int(sum(run_apart(name, arguments) for name in names) > 0)
 
 
@@ -76,7 +84,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="Random seed; with its number it determines a call.")
     parser.add_argument("--first", type=int, default=0, help="Number of the first call.")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="Begin no call of a kernel later.")
-    parser.add_argument("--kernel", choices=sorted(KERNELS), help="This kernel only.")
+    parser.add_argument("--kernel", choices=sorted(KERNELS), nargs="+", help="These kernels only.")
     parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -89,7 +97,9 @@ def run_apart(name: str, arguments: argparse.Namespace) -> bool:
         options = {key: getattr(arguments, key) for key in ("calls", "seed", "first", "seconds")}
         options |= {"kernel": name, "progress": progress.name}
         given = [f"--{key}={value}" for key, value in options.items()]
-        code = subprocess.run([sys.executable, "-m", "benchmarks.random_calls", *given], check=False).returncode
+        command = [sys.executable, "-m", "benchmarks.random_calls", *given]
+        # Threads of PyTorch that wait would take the processor from those that compute.
+        code = subprocess.run(command, check=False, env=os.environ | {"OMP_WAIT_POLICY": "passive"}).returncode
         if code not in (0, 1):
             (number,) = struct.unpack("q", Path(progress.name).read_bytes())
             print(f"{name}: the process ended with {code}; {repeat(name, arguments.seed, number)}", flush=True)
@@ -111,9 +121,8 @@ def run(name: str, arguments: argparse.Namespace) -> int:
                 print(f"{name}: {mismatch}; {repeat(name, arguments.seed, number)}", flush=True)
                 return 1
     seconds = time.monotonic() - start
-    tolerance = KERNELS[name].tolerance
-    numbers = f"{count.calls:>9}{count.refused:>9}{count.largest_error:>10.1e}{tolerance:>11.0e}{seconds:>9.0f}"
-    print(f"{name:<18}{numbers}", flush=True)
+    errors = f"{count.largest_error:>10.1e}{KERNELS[name].tolerance:>11.0e}"
+    print(f"{name:<18}{count.calls:>9}{count.refused:>9}{count.rounded:>9}{errors}{seconds:>9.0f}", flush=True)
     return 0
 
 
@@ -124,7 +133,8 @@ def repeat(name: str, seed: int, number: int) -> str:
 def random_call(name: str, seed: int, number: int) -> Call:
     rng = Draw(f"{seed} {name} {number}")
     torch.manual_seed(rng.getrandbits(63))
-    torch.set_num_threads(rng.choice((1, 1, 2, 3)))
+    if torch.get_num_threads() != (threads := rng.threads()):
+        torch.set_num_threads(threads)
     call = KERNELS[name].draw(rng)
     call.invalid = rng.spoiled
     return call
@@ -150,6 +160,11 @@ def compare(call: Call, count: Count) -> None:
     hides = call.hides and not all(x.isfinite().all() for x in expected)
     for index, (one, other) in enumerate(zip(found, expected, strict=True)):
         error = error_of(one.double(), other.double(), hides)
+        if error > call.tolerance and call.precise is not None:
+            exact = call.precise()[index].double()
+            if error_of(one.double(), exact, hides) <= ROUNDING * error_of(other.double(), exact, hides):
+                count.rounded += 1
+                continue
         count.largest_error = max(count.largest_error, error)
         if error > call.tolerance:
             raise MismatchError(f"{call.what}: result {index} has the error {error:.2e}, above {call.tolerance:.0e}")

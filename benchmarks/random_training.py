@@ -31,14 +31,17 @@ from glassformer.models.registry import build_model
 from glassformer.native import ops
 from glassformer.native.forms import native_form
 from glassformer.train.config import OptimizerConfig
+from glassformer.train.distributed import ALONE
 from glassformer.train.loss import projection_loss
 from glassformer.train.optim import NativeUpdate, TorchUpdate
 
 # Single operations of training
 
+ops.MIN_ROWS = 1  # PyTorch would compute small products
+
 
 def draw_product(rng: Draw) -> Call:
-    rows, depth, columns = rng.choice((size(rng), 192, 768, rng.randint(192, 1000))), size(rng, 300), size(rng, 200)
+    rows, depth, columns = size(rng, 1000), size(rng, 300), size(rng, 200)
     dtypes = [torch.float32] * 3
     inner, outputs = depth, columns
     if invalid(rng):
@@ -62,7 +65,7 @@ def draw_linear(rng: Draw) -> Call:
     native = native_form(module)
     assert native is not None
     width = near(rng, inputs) if invalid(rng) else inputs
-    x = tensor(rng, rng.choice((1, 2, 200)), rng.choice((0, 1, 96, 192, 200)), width)
+    x = tensor(rng, size(rng, 200), size(rng, 200), width)
     found, expected = (with_gradients(each, x) for each in (native, module))
     return Call(found, expected, 2e-5, f"{list(x.shape)}, {inputs} → {outputs}")
 
@@ -87,9 +90,11 @@ def draw_dropout(rng: Draw) -> Call:
 
 def definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Equation 1 in float64; a query that sees nothing yields 0."""
-    if len({x.dtype for x in (q, k, v)}) > 1 or v.shape[:3] != k.shape[:3] or q.shape[:2] != k.shape[:2]:
+    groups = q.size(1) // max(1, k.size(1))
+    if len({x.dtype for x in (q, k, v)}) > 1 or v.shape[:3] != k.shape[:3] or groups * k.size(1) != q.size(1):
         raise ValueError("types or sizes differ")
     dtype, (q, k, v) = q.dtype, (x.double() for x in (q, k, v))
+    k, v = (x.repeat_interleave(groups, 1) for x in (k, v))
     scores = q @ k.mT / max(1, q.size(-1)) ** 0.5
     if mask is None:
         return (scores.softmax(-1) @ v).to(dtype)
@@ -101,8 +106,9 @@ def draw_attention(rng: Draw) -> Call:
     d_k, d_v = (rng.choice((1, 7, 32, 32, 64, rng.randint(2, 90))) for _ in range(2))
     low = rng.random() < 0.3
     dtypes = [torch.bfloat16 if low else torch.float32] * 3
-    shapes = [[batch, heads, queries, d_k], [batch, heads, keys, d_k], [batch, heads, keys, d_v]]
-    mask = mask_of(rng, batch, heads, queries, keys)
+    groups = rng.choice((1, 1, 2, 3))
+    shapes = [[batch, heads * groups, queries, d_k], [batch, heads, keys, d_k], [batch, heads, keys, d_v]]
+    mask = mask_of(rng, batch, heads * groups, queries, keys)
     if invalid(rng):
         kind, which = rng.randrange(3), rng.randrange(3)
         if kind == 0:
@@ -194,7 +200,7 @@ def draw_loss(rng: Draw) -> Call:
     hidden = tensor(rng, tokens, width, dtype=dtype)
     target = laid_out(rng, target)
 
-    def computed(form: OutputProjection) -> Results:
+    def computed(form: OutputProjection, hidden: Tensor = hidden) -> Results:
         def compute(hidden: Tensor, *parameters: Tensor) -> Tensor:
             twin = copy.copy(form)
             twin._parameters = dict(zip(form._parameters, (*parameters, None), strict=False))
@@ -204,21 +210,25 @@ def draw_loss(rng: Draw) -> Call:
 
     native: Any = native_form(module, fused=True)
     what = f"{list(hidden.shape)} {dtype}, targets {list(target.shape)}, {vocabulary} entries, ε {smoothing}"
-    return Call(computed(native), computed(module), 0.1 if dtype == torch.bfloat16 else 2e-4, what)
+    # Of one entry the loss is 0, and PyTorch's is the sum of its rounding.
+    precise = computed(copy.deepcopy(module).double(), hidden.double())
+    low = dtype == torch.bfloat16
+    return Call(computed(native), computed(module), 0.1 if low else 2e-4, what, hides=low, precise=precise)
 
 
-STACKS: dict[tuple[Any, ...], tuple[Stack, Stack]] = {}
+STACKS: dict[tuple[Any, ...], tuple[Stack, Any]] = {}
 
 
-def stacks(**values: Any) -> tuple[Stack, Stack]:
-    """Encoder and decoder of a small model; made once for each configuration."""
-    key = tuple(values.items())
+def stack_of(cross: bool, dtype: torch.dtype, **values: Any) -> tuple[Stack, Any]:
+    """Encoder of a small model, or with ``cross`` its decoder, and its native form; one of each configuration."""
+    key = cross, dtype, *values.items()
     if key not in STACKS:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             sizes = {"kind": "encoder_decoder", "vocab_size": 9, "d_ff": 128, "n_encoder_layers": 1}
-            made: Any = build_model(sizes | {"n_decoder_layers": 2, "dropout": 0.0} | values, "random calls")
-        STACKS[key] = made.encoder.train(), made.decoder.train()
+            made: Any = build_model(sizes | {"dropout": 0.0} | values, "random calls")
+        module = (made.decoder if cross else made.encoder).train().to(dtype)
+        STACKS[key] = module, native_form(module, fused=True)
     return STACKS[key]
 
 
@@ -226,11 +236,11 @@ def draw_stack(rng: Draw) -> Call:
     d_model, heads = rng.choice(((64, 2), (64, 1), (128, 2)))
     kinds = {"norm_order": ("post", "pre"), "positions": ("sinusoidal", "rotary"), "activation": ("relu", "gelu")}
     drawn = {name: rng.choice(kind) for name, kind in kinds.items()}
-    encoder, decoder = stacks(d_model=d_model, n_heads=heads, **drawn)
     low = rng.random() < 0.3
     cross = rng.random() < 0.5
-    module = copy.deepcopy(decoder if cross else encoder).to(torch.bfloat16 if low else torch.float32)
-    native: Any = native_form(module, fused=True)
+    dtype = torch.bfloat16 if low else torch.float32
+    layers = {"n_decoder_layers": 2 if rng.large else 1}
+    module, native = stack_of(cross, dtype, d_model=d_model, n_heads=heads, **layers, **drawn)
     batch, length, source = (
         rng.choice((each, each or 1)) for each in (rng.randint(0, 5), size(rng, 40), size(rng, 40))
     )
@@ -252,9 +262,9 @@ def draw_stack(rng: Draw) -> Call:
 
     sizes = [None if mask is None else list(mask.shape) for mask in masks]
     what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}"
-    return Call(
-        computed(native), computed(module), 0.25 if low else 1e-2, what, hides=any(m is not None for m in masks)
-    )
+    hides = low or any(mask is not None for mask in masks)
+    precise = (lambda: computed(copy.deepcopy(module).float())()) if low else None
+    return Call(computed(native), computed(module), 0.25 if low else 1e-2, what, hides=hides, precise=precise)
 
 
 def visible(mask: Tensor | None, x: Tensor) -> Tensor:
@@ -270,7 +280,7 @@ def visible(mask: Tensor | None, x: Tensor) -> Tensor:
 
 def draw_update(rng: Draw) -> Call:
     shapes = [[size(rng, 300) for _ in range(rng.randint(0, 2))] for _ in range(rng.randint(1, 4))]
-    shapes.append(rng.choice(([16384], [16385], [5], [0])))
+    shapes.append(rng.choice(([16384], [16385], [5], [0]) if rng.large else ([5], [0])))
     weights = [nn.Parameter(torch.randn(shape)) for shape in shapes]
     low = rng.random() < 0.4
     dtype = torch.bfloat16 if low else torch.float32
@@ -300,6 +310,8 @@ def updated(  # type: ignore[no-untyped-def]
         optimizer=torch.optim.AdamW(model, lr=0.01, betas=config.betas, eps=1e-8, weight_decay=decay),
         config=SimpleNamespace(optimizer=config.model_copy(update={"epsilon": 1e-8})),
         average_decay=0.9,
+        in_parts=False,
+        world=ALONE,
         weights=list(zip(model, compute, averages, strict=True)),
         update_average=lambda: [a.lerp_(p.detach(), 0.1) for a, p in zip(averages, model) if a is not None],
     )

@@ -10,10 +10,15 @@ from own_process import ENVIRONMENT
 
 PROGRAM = """
 import sys, torch
+from glassformer.models.gpt import GPT, GPTConfig
+from glassformer.native.decoding import NativeGPT
+from glassformer.native.library import loaded
 from glassformer.native.ops import NativeLinear, NativeRotary, attention, product
 from glassformer.native.training import NativeOutputProjection
 ones = torch.ones
 projection = NativeOutputProjection(9, 64, False)
+sizes = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 64, "vocab_size": 9, "max_length": 8}
+gpt = NativeGPT(GPT(GPTConfig.parse(sizes)).eval(), loaded())
 try:
     print(eval(sys.argv[1]))
 except (RuntimeError, ValueError) as error:
@@ -50,6 +55,10 @@ except (RuntimeError, ValueError) as error:
         (
             "attention(ones(1, 1, 5, 32), ones(1, 1, 5, 32), ones(1, 1, 5, 32), ones(5, 5))",
             "ValueError: the mask is torch.float32; give booleans, True for what may be seen",
+        ),
+        (
+            "gpt.begin(ones(2, 4).long(), ones(2, 3).bool(), shared=3)",
+            "ValueError: the mask is [2, 3], the prompts [2, 4]; use one shape",
         ),
         ("NativeRotary(32)(ones(2, 2, 7, 32), ones(2, 2, 7, 40), 0)", "RuntimeError: The size of tensor a"),
         ("NativeRotary(32)(ones(2, 2, 7, 32), ones(2, 2, 9, 32), 0)", "RuntimeError: The size of tensor a"),

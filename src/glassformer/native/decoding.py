@@ -229,7 +229,10 @@ class NativeGPT(_Form):
         """Read the prompts without their last tokens, which the first ``step`` brings; padding stands on the right.
 
         ``prefix``: the memory of a prompt (``read``) that begins with the first ``shared`` tokens of every row.
+        Raises ``ValueError`` if the mask has another shape than the prompts.
         """
+        if source_mask.shape != source.shape:
+            raise ValueError(f"the mask is {list(source_mask.shape)}, the prompts {list(source.shape)}; use one shape")
         if not use_cache or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
         mask = source_mask[:, shared:]
