@@ -27,6 +27,7 @@ test: setup
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror src/glassformer/native/csrc/*.h src/glassformer/native/csrc/*.cpp
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	.ci/types

@@ -17,6 +17,7 @@ static std::string layout_of(const std::string& name) {
     auto put = [&](const char* field, size_t offset, size_t bytes) {
         text += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + " ";
     };
+    // clang-format off: a table, whose lines are filled
 #define MEMBER(field, member) put(#field, offsetof(S, member), sizeof(S::member));
 #define F(field) MEMBER(field, field)
 #define STRUCT(type, ...)                            \
@@ -83,5 +84,6 @@ static std::string layout_of(const std::string& name) {
 #undef STRUCT
 #undef F
 #undef MEMBER
+    // clang-format on
     return "";
 }
