@@ -32,8 +32,8 @@ VOCABULARY, MAX_LENGTH = 50, 48
 FORMS = 200
 """Models of each kind, small ones of random settings. As many as are in memory at once."""
 FLOAT32, INT8 = 2e-4, 0.2
-LEAST_INT8_WIDTH = 16
-"""Of GPT in int8: LayerNorm of fewer numbers may turn one step into half of the largest logit."""
+LEAST_WIDTH, LEAST_INT8_WIDTH = 4, 16
+"""LayerNorm of fewer numbers multiplies rounding by thousands; in int8 one step becomes half of the largest logit."""
 
 
 class QuantizedLinear(nn.Linear):
@@ -82,7 +82,7 @@ def gpt(number: int, int8: bool) -> tuple[GPT, GPT, NativeGPT]:
     n_kv_heads = rng.choice((1, 1, 2, 3))
     heads = {"n_kv_heads": n_kv_heads, "d_head": 2 * rng.choice((1, 4, 9, 16, 32, rng.randint(1, 32)))}
     sizes = {"d_model": rng.choice((21, 48, 64, rng.randint(1, 100))), "d_ff": rng.randint(1, 140)}
-    sizes["d_model"] = max(sizes["d_model"], LEAST_INT8_WIDTH if int8 else 1)
+    sizes["d_model"] = max(sizes["d_model"], LEAST_INT8_WIDTH if int8 else LEAST_WIDTH)
     kinds = {
         "norm": rng.choice(("layer", "rms")),
         "positions": rng.choice(("learned", "sinusoidal", "rotary")),
@@ -132,7 +132,7 @@ def draw_gpt(rng: Draw, int8: bool) -> Call:
         return lambda: continued(form, source, mask, given, steps, random.Random(seed), bad)
 
     what = f"form {number}, prompts {list(source.shape)}, {shared} shared, {steps} steps, invalid {bad}"
-    precise = computed(model) if int8 else None
+    precise = lambda: computed(model if int8 else copy.deepcopy(model).double())()  # noqa: E731
     return Call(computed(native), computed(expected), INT8 if int8 else FLOAT32, what, precise=precise)
 
 
@@ -166,7 +166,8 @@ def encoder(number: int, int8: bool) -> tuple[Stack, Stack, PackedEncoder]:
     rng = random.Random(number)
     heads, plain = rng.choice((1, 2, 3, 8)), rng.random() < 0.7
     d_k = rng.choice((1, 4, 8, 16, 32, 64, rng.randint(1, 64)))
-    d_model = heads * d_k if plain else rng.randint(1, 130)
+    d_k = max(d_k, LEAST_WIDTH) if plain else d_k
+    d_model = heads * d_k if plain else rng.randint(LEAST_WIDTH, 130)
     d_v, d_ff = d_k if plain else rng.randint(1, 64), rng.choice((64, rng.randint(1, 200)))
     rotary = None if plain or d_k % 2 else Rotary(d_k)
     bias, pre = plain or rng.random() < 0.5, rng.random() < 0.5
@@ -211,7 +212,7 @@ def draw_encoder(rng: Draw, int8: bool) -> Call:
     if kind in ("causal", "numbers") or (kind == "gaps" and not pads_behind(keys)):
         expected = stack  # as the blocks compute, without rounding
 
-    def computed(form: Stack) -> Results:
+    def computed(form: Stack, x: Tensor = x) -> Results:
         def compute() -> list[Tensor]:
             result = form(x, mask)
             return [result if tokens is None else result[tokens]]
@@ -219,7 +220,8 @@ def draw_encoder(rng: Draw, int8: bool) -> Call:
         return torch.inference_mode()(compute)
 
     what = f"form {number}, {list(x.shape)}, mask {kind} {list(keys.shape)}"
-    tolerance, hides, precise = INT8 if int8 else FLOAT32, mask is not None, computed(stack) if int8 else None
+    precise = lambda: (computed(stack) if int8 else computed(copy.deepcopy(stack).double(), x.double()))()  # noqa: E731
+    tolerance, hides = INT8 if int8 else FLOAT32, mask is not None
     return Call(computed(native), computed(expected), tolerance, what, hides=hides, precise=precise)
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+import glassformer
 from glassformer.cli.remedies import REMEDIES, WITHOUT
 from glassformer.errors import DataError
 
-SOURCES = "".join(file.read_text() for file in Path(__file__).parents[1].glob("src/glassformer/data/*.py"))
+SOURCES = "".join(file.read_text() for file in Path(glassformer.__file__).parent.glob("data/*.py"))
 
 
 @pytest.mark.parametrize(

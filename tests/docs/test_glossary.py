@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import glassformer
+
 ROOT = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
@@ -24,4 +26,4 @@ def test_glossary_gives_meaning_and_reason_of_each_word() -> None:
 def test_glossary_names_existing_files() -> None:
     paths = [path for row in ROWS for path in re.findall(r"`([^`]+)`", row[3])]
     assert len(paths) >= len(ROWS)
-    assert [path for path in paths if not (ROOT / "src" / "glassformer" / path).exists()] == []
+    assert [path for path in paths if not (Path(glassformer.__file__).parent / path).exists()] == []
