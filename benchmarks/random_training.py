@@ -211,7 +211,7 @@ def draw_loss(rng: Draw) -> Call:
     native: Any = native_form(module, fused=True)
     what = f"{list(hidden.shape)} {dtype}, targets {list(target.shape)}, {vocabulary} entries, ε {smoothing}"
     # Of one entry the loss is 0, and PyTorch's is the sum of its rounding.
-    precise = computed(copy.deepcopy(module).double(), hidden.double())
+    precise = lambda: computed(copy.deepcopy(module).double(), hidden.double())()  # noqa: E731
     low = dtype == torch.bfloat16
     return Call(computed(native), computed(module), 0.1 if low else 2e-4, what, hides=low, precise=precise)
 
