@@ -150,3 +150,18 @@ def test_scores_that_are_all_minus_infinity_have_no_softmax() -> None:
     assert attention(q, k, k, None).isnan().all()
     hidden = torch.zeros(1, 1, 1, 3, dtype=torch.bool)
     assert not attention(q, k, k, hidden).any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(39, 0), (0, 5)])
+def test_attention_without_keys_or_queries_gives_zeros(queries: int, keys: int, masked: bool) -> None:
+    sizes = ((3, queries), (1, keys), (1, keys))
+    q, k, v = (torch.randn(2, heads, length, 32, requires_grad=True) for heads, length in sizes)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(True)  # fills new memory with NaN
+    try:
+        context = attention(q, k, v, torch.ones(1, 1, queries, keys, dtype=torch.bool) if masked else None)
+        gradients = torch.autograd.grad(context.sum(), (q, k, v))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all((x == 0).all() for x in (context, *gradients))

@@ -193,19 +193,22 @@ class _AttentionFunction(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, threshold: int) -> Tensor:
         ctx.seed, ctx.threshold = random_seed() if threshold else 0, threshold
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        context = _like_heads(q, v.size(-1))
+        context = _like_heads(q, v.size(-1), filled=k.size(2) > 0)
         log_sums = q.new_empty(q.shape[:-1], dtype=torch.float32)
         ctx.save_for_backward(q, k, v, mask, log_sums)
-        _attend(ctx, (q, k, v, mask, log_sums), context=context)
+        if k.size(2):
+            _attend(ctx, (q, k, v, mask, log_sums), context=context)
         return context
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_context: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
-        gradients = [_like_heads(x, x.size(-1)) for x in saved[:3]]
+        filled = min(saved[0].size(2), saved[1].size(2)) > 0
+        gradients = [_like_heads(x, x.size(-1), filled) for x in saved[:3]]
         d_context = d_context if d_context.stride(-1) == 1 else d_context.contiguous()
-        _attend(ctx, saved, d_q=gradients[0], d_k_=gradients[1], d_v_=gradients[2], d_context=d_context)
+        if filled:
+            _attend(ctx, saved, d_q=gradients[0], d_k_=gradients[1], d_v_=gradients[2], d_context=d_context)
         return *gradients, None, None
 
 
@@ -267,7 +270,11 @@ class _Rotated(torch.autograd.Function):
         return _Rotated.apply(gradient, cosines, -sines), None, None
 
 
-def _like_heads(x: Tensor, size: int) -> Tensor:
-    """``[batch, heads, length, size]`` that lies in memory as ``[batch, length, heads, size]``."""
+def _like_heads(x: Tensor, size: int, filled: bool = True) -> Tensor:
+    """``[batch, heads, length, size]`` that lies in memory as ``[batch, length, heads, size]``.
+
+    Zeros if a kernel will not fill it.
+    """
     batch, heads, length, _ = x.shape
-    return x.new_empty(batch, length, heads, size).transpose(1, 2)
+    make = x.new_empty if filled else x.new_zeros
+    return make(batch, length, heads, size).transpose(1, 2)
