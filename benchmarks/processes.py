@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -26,7 +27,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
-import glassformer.train.distributed
+import glassformer.train.reduction
 from benchmarks import machine
 from glassformer.cli.process import prepare_training
 from glassformer.storage.run_folder import RunFolder
@@ -46,9 +47,9 @@ class InFlight:
     def __init__(self) -> None:
         self.spans: list[tuple[float, float]] = []
 
-    def all_reduce(self, tensor: torch.Tensor, **options: Any) -> Any:
+    def watch(self, exchange: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         began = time.perf_counter()
-        work = ALL_REDUCE(tensor, **options)
+        work = exchange(*arguments, **options)
         if work is None:
             self.spans.append((began, time.perf_counter()))
         else:
@@ -64,10 +65,11 @@ class InFlight:
         return total
 
 
-ALL_REDUCE = dist.all_reduce
+EXCHANGES = (dist, "all_reduce"), (dist, "all_to_all_single"), (glassformer.train.reduction, "GATHER")
+"""The collectives that sum gradients."""
 
 
-def stays(tensor: torch.Tensor, **_: Any) -> Any:
+def stays(tensor: torch.Tensor, *_: Any, **options: Any) -> Any:
     """An exchange that does nothing, and is complete."""
     future: torch.futures.Future[Any] = torch.futures.Future()
     future.set_result([tensor])
@@ -90,10 +92,11 @@ def work(options: dict[str, Any], rank: int, folder: Path) -> None:
     unsaved = ["train.max_steps=1000000", "train.save_every=1000000", "validation.every=1000000", "train.log_every=10"]
     config = read_config(options["config"], [*options["overrides"], *unsaved, "train.threads=0"])
     in_flight, rates, steps = InFlight(), [], 0
-    exchange = stays if options.get("stay") else in_flight.all_reduce
     began = 0.0
     with group(rank, options["size"], folder), ExitStack() as stack:
-        stack.enter_context(mock.patch.object(glassformer.train.distributed.dist, "all_reduce", exchange))
+        for place, name in EXCHANGES:
+            exchange = stays if options.get("stay") else partial(in_flight.watch, getattr(place, name))
+            stack.enter_context(mock.patch.object(place, name, exchange))
         run = RunFolder.create(folder / "run") if rank == 0 else RunFolder(folder / "run")
         for event in train(config, run, each_step=True):
             if isinstance(event, Progress):

@@ -29,12 +29,26 @@ def divisible(world: int) -> Training:
     return small_training("gpt", model=sizes, data={"context": 64})
 
 
+def filled(n_numbers: int, world: int) -> int:
+    """Bytes of so many numbers in ``world`` equal parts."""
+    return 4 * world * math.ceil(n_numbers / world)
+
+
 @pytest.mark.parametrize("world", WORLDS)
 def test_bytes_of_ddp_are_two_shares_of_the_gradients(world: int) -> None:
     training = small_training("gpt")
+    total = model_size(training.values).total
     counted = count_collectives(training, world, rows=ROWS)
-    assert counted.n_bytes == {("all-reduce", world): 4 * model_size(training.values).total}
-    assert counted.sent == data_parallel_bytes("ddp", model_size(training.values), world)
+    assert counted.n_bytes == dict.fromkeys([("all-to-all", world), ("all-gather", world)], filled(total, world))
+    planned = data_parallel_bytes("ddp", model_size(training.values), world)
+    assert counted.sent == pytest.approx(planned * filled(total, world) / (4 * total))
+
+
+def test_two_processes_reduce_gradients_at_once() -> None:
+    training = small_training("gpt")
+    counted = count_collectives(training, 2, rows=ROWS)
+    assert counted.n_bytes == {("all-reduce", 2): 4 * model_size(training.values).total}
+    assert counted.sent == data_parallel_bytes("ddp", model_size(training.values), 2)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -43,9 +57,9 @@ def test_bytes_of_fsdp_are_three_shares_of_the_stacks_and_two_of_the_rest(world:
     size = model_size(training.values)
     counted = count_collectives(training, world, "fsdp", rows=ROWS)
     groups = training.values["n_layers"] + 1  # the blocks, and the last normalization of the stack
-    assert counted.calls == {("all-gather", world): 2 * groups + 1, ("reduce-scatter", world): groups + 1}
+    assert counted.calls == {("all-gather", world): 2 * groups + 1, ("all-to-all", world): groups + 1}
     assert counted.n_bytes["all-gather", world] == 4 * (2 * size.in_stacks + size.total - size.in_stacks)
-    assert counted.n_bytes["reduce-scatter", world] == 4 * size.total
+    assert counted.n_bytes["all-to-all", world] == 4 * size.total
     assert counted.sent == pytest.approx(data_parallel_bytes("fsdp", size, world))
 
 
@@ -59,7 +73,8 @@ def test_layers_have_four_all_reduces_and_seven_where_they_read_a_source(name: s
     assert counted.calls["all-reduce", 2] == sum(n * values[key] for key, n in layers.items() if key in values)
     positions = tuple(ROWS * length for length in training.shape.tokens)
     assert counted.n_bytes["all-reduce", 2] == tensor_parallel_bytes(values, 2, positions, 4)  # 2 (n − 1)/n is 1
-    assert counted.n_bytes["all-reduce", world // 2] == 4 * model_size(values, 2).total
+    for kind in ("all-to-all", "all-gather"):
+        assert counted.n_bytes[kind, world // 2] == filled(model_size(values, 2).total, world // 2)
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -1,4 +1,4 @@
-"""DDP and FSDP2 take the same steps: equal to the bit by two processes, and near float32 in bfloat16."""
+"""DDP and FSDP2 take the same steps, to the bit, by any number of processes; in bfloat16 they stay near float32."""
 
 from pathlib import Path
 from typing import Any
@@ -14,34 +14,39 @@ from glassformer.storage.run_folder import RunFolder
 from processor import needs_bfloat16
 
 STEPS = 4
-MODELS: dict[str, dict[str, Any]] = {
-    "translation": {"n_decoder_layers": 3},  # whose gradients with respect to the encoder's output are added up
-    "language": {"dropout": 0.1},
-    "masked": {"attention_dropout": 0.1},
+RUNS: dict[tuple[int, str], dict[str, Any]] = {
+    (2, "translation"): {"n_decoder_layers": 3},  # whose gradients with respect to the encoder's output are added up
+    (2, "language"): {"dropout": 0.1},
+    (2, "masked"): {"attention_dropout": 0.1},
+    (4, "translation"): {"n_decoder_layers": 3},
+    (4, "language divided in two"): {"n_heads": 4, "d_ff": 38, "dropout": 0.1},
 }
+"""Settings of the model, for a number of processes and a task."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of each model, replicated and sharded, whose matrices do not divide into vectors of a processor."""
     folder = tmp_path_factory.mktemp("bits")
-    jobs = []
-    for task, model in MODELS.items():
-        for parallel in ("ddp", "fsdp"):
-            values = values_of(tmp_path_factory, task)
-            values["model"] |= {"d_ff": 37, **model}
-            values["optimizer"] = values.get("optimizer", {}) | {"clip_norm": 0.05}
-            values["train"] |= {"engine": "torch", "parallel": parallel, "ema": 0.9}
-            values["train"] |= {"max_steps": STEPS, "save_every": STEPS}
-            jobs.append(Job(values, folder / f"{task}-{parallel}"))
-    assert train_in_group(2, jobs, folder / "group") == [["", ""]] * len(jobs)
+    for size in (2, 4):
+        jobs = []
+        for task, model in [(task, model) for (n, task), model in RUNS.items() if n == size]:
+            for parallel in ("ddp", "fsdp"):
+                values = values_of(tmp_path_factory, task.partition(" ")[0])
+                values["model"] |= {"d_ff": 37, **model}
+                values["optimizer"] = values.get("optimizer", {}) | {"clip_norm": 0.05}
+                values["train"] |= {"engine": "torch", "parallel": parallel, "ema": 0.9}
+                values["train"] |= {"max_steps": STEPS, "save_every": STEPS}
+                values["train"] |= {"tensor_parallel": 2 if task.endswith("divided in two") else 1}
+                jobs.append(Job(values, folder / f"{size}-{task}-{parallel}"))
+        assert train_in_group(size, jobs, folder / f"group_{size}") == [[""] * size] * len(jobs)
     return folder
 
 
-@pytest.mark.parametrize("task", MODELS)
-def test_sharded_training_is_bit_identical_to_a_replicated_one(folder: Path, task: str) -> None:
+@pytest.mark.parametrize(("size", "task"), RUNS)
+def test_sharded_training_is_bit_identical_to_a_replicated_one(folder: Path, size: int, task: str) -> None:
     ddp, fsdp = (
-        load_checkpoint(RunFolder.open(folder / f"{task}-{parallel}").checkpoints()[-1], training=True)
+        load_checkpoint(RunFolder.open(folder / f"{size}-{task}-{parallel}").checkpoints()[-1], training=True)
         for parallel in ("ddp", "fsdp")
     )
     assert ddp.training is not None and fsdp.training is not None
@@ -49,7 +54,7 @@ def test_sharded_training_is_bit_identical_to_a_replicated_one(folder: Path, tas
         assert ours.keys() == expected.keys()
         assert [name for name in expected if not torch.equal(ours[name], expected[name])] == []
     for name in ("loss", "gradient_norm"):
-        assert losses(folder / f"{task}-fsdp", name) == losses(folder / f"{task}-ddp", name)
+        assert losses(folder / f"{size}-{task}-fsdp", name) == losses(folder / f"{size}-{task}-ddp", name)
 
 
 @needs_bfloat16

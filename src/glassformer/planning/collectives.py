@@ -32,6 +32,7 @@ KINDS = {
     "all_reduce": "all-reduce",
     "_allgather_base_": "all-gather",
     "_reduce_scatter_base_": "reduce-scatter",
+    "alltoall_base_": "all-to-all",
 }
 """PyTorch's operations, with the names of the collectives."""
 
@@ -46,7 +47,7 @@ class Collectives:
 
     @property
     def sent(self) -> float:
-        """Bytes that the process sends by ring algorithms: (n − 1)/n of a tensor, twice for an all-reduce."""
+        """Bytes that the process sends: (n − 1)/n of a tensor, twice for an all-reduce, by ring algorithms."""
         return sum((2 if kind == "all-reduce" else 1) * (n - 1) / n * size for (kind, n), size in self.n_bytes.items())
 
 

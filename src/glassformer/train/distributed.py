@@ -23,6 +23,7 @@ from glassformer.layers.block import Block
 from glassformer.tasks import resolve_name
 from glassformer.train.host_process import seed_generators
 from glassformer.train.loss import Loss
+from glassformer.train.reduction import BucketSums, sum_
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class World:
             return
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
-            dist.all_reduce(flat, group=self.replicas)
+            sum_(flat, self.replicas)
             for gradient, total in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
                 gradient.copy_(total.view_as(gradient))
 
@@ -115,7 +116,7 @@ class World:
 
     def parts(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The rows of each tensor as FSDP2 divides them among the replicas, in the same memory."""
-        return [part for tensor in tensors for part in tensor.detach().chunk(self.n_replicas)]
+        return [part for tensor in tensors for part in local(tensor.detach()).chunk(self.n_replicas)]
 
     def own_part(self, tensor: Tensor) -> Tensor:
         """The part of ``tensor`` that FSDP2 gives to this replica; empty if there are more replicas than rows."""
@@ -243,7 +244,7 @@ def replicate(
         replica = DistributedDataParallel(
             StepLoss(model, loss, blocks), find_unused_parameters=has_unused, broadcast_buffers=False
         )
-    replica.register_comm_hook(None, _sum_gradients)
+    replica.register_comm_hook(BucketSums(), BucketSums.add)
     return replica
 
 
@@ -287,16 +288,3 @@ def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
         bucket.append(gradient)
     if bucket:
         yield bucket
-
-
-def _sum_gradients(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Sum a bucket of gradients over all processes, in float32 at least."""
-    buffer = bucket.buffer()
-    wide = buffer.float() if buffer.dtype == torch.bfloat16 else buffer
-    work = dist.all_reduce(wide, async_op=True)
-    assert work is not None
-
-    def finish(_: torch.futures.Future[Any]) -> Tensor:
-        return buffer if wide is buffer else buffer.copy_(wide)
-
-    return work.get_future().then(finish)

@@ -7,7 +7,7 @@ import torch
 from glassformer.errors import ConfigError
 from glassformer.tasks import resolve_name
 from glassformer.train.config import RunConfig
-from glassformer.train.distributed import World
+from glassformer.train.distributed import World, is_divided
 
 REPLICA, TENSOR = "replica", "tensor"
 """Dimensions of the grid: processes with other rows, and with another part of the layers for the same rows."""
@@ -16,6 +16,11 @@ REPLICA, TENSOR = "replica", "tensor"
 def divides(config: RunConfig, world: World) -> bool:
     """True if the processes divide weights and optimizer among them."""
     return config.train.tensor_parallel > 1 or (world.size > 1 and config.train.parallel == "fsdp")
+
+
+def is_sharded(tensor: Any) -> bool:
+    """True if FSDP2 divides ``tensor`` among the processes that have other rows."""
+    return is_divided(tensor) and REPLICA in (tensor.device_mesh.mesh_dim_names or ())
 
 
 def make_mesh(size: int, tensor: int, device: torch.device) -> Any:

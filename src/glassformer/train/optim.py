@@ -14,7 +14,8 @@ from glassformer.native.abi import ParameterState, Update
 from glassformer.native.library import loaded
 from glassformer.native.ops import single_on_cpu
 from glassformer.train.config import OptimizerConfig
-from glassformer.train.distributed import ALONE, World, is_divided, local, n_shards
+from glassformer.train.distributed import ALONE, World, local, n_shards
+from glassformer.train.division import is_sharded
 from glassformer.train.state import TrainState, collect_gradients, refresh
 
 
@@ -212,11 +213,12 @@ def clip_norm_(parameters: list[nn.Parameter], limit: float, world: World = ALON
     gradients = [local(p.grad) for p in trained]
     if world.size == 1:
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    elif any(is_divided(p) for p in parameters):
-        shares = [(n_shards(p) / world.size) ** 0.5 for p in trained]  # as many processes have each shard
-        norm = _common_norm(gradients, shares, world)
     else:
-        norm = _common_norm([world.own_part(gradient) for gradient in gradients], [1.0] * len(gradients), world)
+        sharded = any(map(is_sharded, parameters))
+        parts = gradients if sharded else [world.own_part(gradient) for gradient in gradients]
+        n_parts = 1 if sharded else world.n_replicas
+        shares = [(n_parts * n_shards(p) / world.size) ** 0.5 for p in trained]  # as many processes have each part
+        norm = _common_norm(parts, shares, world)
     if limit:
         torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
     return norm

@@ -6,7 +6,7 @@ takes longer than PyTorch itself.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from glassformer.models.registry import weights_of
 from glassformer.storage.tensor_files import Region, Shard, StoredTensors
 from glassformer.train.distributed import World, local
 from glassformer.train.division import REPLICA, TENSOR
+from glassformer.train.reduction import ReduceScatter
 
 
 def shard(root: nn.Module, mesh: DeviceMesh, low_precision: bool) -> None:
@@ -41,6 +42,8 @@ def shard(root: nn.Module, mesh: DeviceMesh, low_precision: bool) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+            if mesh.device_type == "cpu":
+                module.set_custom_reduce_scatter(cast(Any, ReduceScatter()))  # its interface is in a private module
 
 
 def _cast_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

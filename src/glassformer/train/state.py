@@ -30,6 +30,7 @@ from glassformer.train.distributed import (
     replicate,
     whole_tensor,
 )
+from glassformer.train.division import is_sharded
 from glassformer.train.loss import Loss
 from glassformer.train.task import Ahead, Task
 
@@ -200,7 +201,7 @@ class TrainState:
         On a CPU PyTorch computes the last numbers of a tensor without vector instructions, which rounds differently.
         """
         world, weight = self.world, next(self.model.parameters())
-        return world.n_replicas > 1 and world.tensor == 1 and weight.is_cpu and not is_divided(weight)
+        return world.n_replicas > 1 and weight.is_cpu and not is_sharded(weight)
 
     @property
     def average_decay(self) -> float:
