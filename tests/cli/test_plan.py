@@ -115,7 +115,10 @@ def test_measurement_of_this_machine(cli: Cli, config: Path, monkeypatch: pytest
         (["--world", "8..2"], "--world 8..2: the range is empty"),
         (["--world", "many"], "--world many: not a number of devices; write 8, 1,2,8 or 1..4096"),
         (["--tensor-parallel", "3", "--world", "6"], "--tensor-parallel 3 does not divide model.n_heads=2"),
-        (["--tensor-parallel", "2", "--world", "3"], "--world 3 is not a multiple of --tensor-parallel 2"),
+        (
+            ["--tensor-parallel", "2", "--world", "3"],
+            "--world 3 is not a multiple of --tensor-parallel 2; choose 2, 4, 6, …",
+        ),
         (["--measure", "--tensor-parallel", "2"], "--measure runs on one process"),
         (["--figure", "plan.png"], "plan.png: a plan is drawn as SVG"),
     ],

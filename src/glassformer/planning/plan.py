@@ -122,7 +122,10 @@ def _possible(worlds: Sequence[int], rows: int, unit: str, tensor: int) -> tuple
         raise ConfigError(f"--world {min(worlds)}: a training needs at least one device")
     fitting = [world for world in worlds if world % tensor == 0 and world // tensor <= rows]
     if not fitting and all(world % tensor for world in worlds):
-        raise ConfigError(f"--world {worlds[-1]} is not a multiple of --tensor-parallel {tensor}; choose a multiple")
+        multiples = ", ".join(str(factor * tensor) for factor in (1, 2, 3))
+        raise ConfigError(
+            f"--world {worlds[-1]} is not a multiple of --tensor-parallel {tensor}; choose {multiples}, …"
+        )
     if not fitting:
         raise ConfigError(
             f"--world {worlds[0]}: a batch has {rows:,} {unit} to share; choose at most {rows * tensor:,} devices, or "
