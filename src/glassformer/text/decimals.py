@@ -1,7 +1,7 @@
 """Numbers as text: one function for each place that numbers have in formulas, tables, figures, checks and notebooks.
 
-Every minus is typographic. Copies for programs (CSV, attributes of HTML) have all digits and are written elsewhere.
-Counts are written with ``:,``.
+Every minus is typographic, and zero has none. Copies for programs (CSV, attributes of HTML) have all digits and are
+written elsewhere. Counts are written with ``:,``.
 """
 
 import math
@@ -62,4 +62,5 @@ def difference(value: float) -> str:
 
 
 def _minus(text: str) -> str:
-    return text.replace("-", "−")
+    """``text`` with typographic minus signs; a number that is rounded to zero has none."""
+    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "−")

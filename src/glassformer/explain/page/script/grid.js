@@ -36,12 +36,13 @@ function sheetOf(element) {
   return { figure, table, columns, rows: [...table.tBodies[0].rows], at: (row, column) => numbers[start + row * columns.length + column] };
 }
 
-// As decimals.py writes them: at a tie to the even digit, where toFixed rounds up.
+// As decimals.py writes them: at a tie to the even digit, where toFixed rounds up; zero has no minus.
 function aligned(value, digits) {
   const halves = value * 2 ** (digits + 1);
   const lower = Math.floor(value * 10 ** digits);
   const tie = Number.isInteger(halves) && halves % 2 !== 0;
-  return (tie ? (lower + Math.abs(lower % 2)) / 10 ** digits : value).toFixed(digits).replace("-", "−");
+  const text = (tie ? (lower + Math.abs(lower % 2)) / 10 ** digits : value).toFixed(digits);
+  return text.replace("-", Number(text) === 0 ? "" : "−");
 }
 
 function weight(value) {
