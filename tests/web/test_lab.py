@@ -21,6 +21,7 @@ from glassformer.web.explorer.panels.row_editor import row_editor_of
 from glassformer.web.explorer.places import resolve_selection
 from glassformer.web.explorer.selection import parse_address
 from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.traced import ViewInterruptedError
 from glassformer.web.settings import WebSettings
 from tiny_run import TinyRun
 
@@ -409,8 +410,10 @@ def test_long_analysis_gives_way_to_another_view(tiny: TinyRun, monkeypatch: pyt
     session = Session(tiny.run, WebSettings(), is_waited_for=is_waited_for)
     query = address(**DONOR, edit=f"{SELF}.result@1")
     monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", 0)
-    interrupted = render_page(session, query).html
-    assert interrupted.count("data-pending") == 2  # the output after its first steps, and the grid
+    with pytest.raises(ViewInterruptedError):
+        render_page(session, query)
+    first = render_page(session, query, complete=False).html
+    assert first.count("data-pending") == 3  # the output, the heads, and the grid
     calls.clear()
     monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", math.inf)
     assert "data-pending" not in render_page(session, query).html

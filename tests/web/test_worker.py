@@ -5,6 +5,8 @@ from threading import Event
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
+
 from glassformer.web.app import create_app
 from glassformer.web.explorer.page import render_page
 from glassformer.web.explorer.session import Session
@@ -42,3 +44,29 @@ def test_analysis_does_not_give_way_to_the_sentences_of_an_atlas(tiny: TinyRun) 
     assert in_worker(lambda session: render_page(session, query).status) == 200
     for _ in range(3):
         assert in_worker(lambda session: (bool(session.jobs.active), session._results.is_waited_for())) == (True, False)
+
+
+def test_interrupted_view_is_asked_for_again_by_the_page_and_incomplete_without_it(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    testclient = pytest.importorskip("starlette.testclient", reason="httpx is not installed: pip install httpx")
+    app = create_app(tiny.run, WebSettings(token="key"))
+    client = testclient.TestClient(app, base_url="http://127.0.0.1")
+    fields = {"source": "the cat sleeps", "panel": "lab", "edit": "decoder.layers.1.cross_attention.1:zero"}
+    client.get("/", params={**fields, "token": "key"}, headers={"x-fragment": "first"})
+    monkeypatch.setattr("glassformer.web.explorer.traced.SMALL", 0)
+    store = app.state.explorer.session.result(60)._results
+    monkeypatch.setattr(store, "is_waited_for", lambda: True)
+    store._results.clear()
+    answers = {
+        part: client.get("/", params=fields, headers={"x-fragment": part} if part else {})
+        for part in ("whole", "first", "")
+    }
+    assert (answers["whole"].status_code, answers["whole"].text) == (503, "Another view came first; ask again.\n")
+    for part in ("first", ""):
+        assert answers[part].status_code == 200
+        assert "data-pending" in answers[part].text
+    monkeypatch.setattr(store, "is_waited_for", lambda: False)
+    whole = client.get("/", params=fields, headers={"x-fragment": "whole"})
+    assert whole.status_code == 200
+    assert "data-pending" not in whole.text

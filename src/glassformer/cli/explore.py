@@ -1,5 +1,6 @@
 """``glassformer explore``: runs as a live page in the browser."""
 
+import gc
 import json
 import webbrowser
 from contextlib import suppress
@@ -52,8 +53,10 @@ def command(
         if browser:
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
+    app = create_app(folders[0], settings, folders[1:])
+    app.state.explorer.worker.submit(gc.freeze)  # after the model is loaded: collections of it took 60 ms of a view
     with suppress(KeyboardInterrupt):
-        serve(create_app(folders[0], settings, folders[1:]), listener, announce)
+        serve(app, listener, announce)
     end_process(130)  # not waiting for a computation that nobody reads
 
 

@@ -61,22 +61,27 @@ class HeadImportance:
 
 @torch.no_grad()
 def head_ablation(
-    model: Predictor, inputs: Inputs, predicted: Int[Tensor, "batch ..."], by: Off = "zero"
+    model: Predictor,
+    inputs: Inputs,
+    predicted: Int[Tensor, "batch ..."],
+    by: Off = "zero",
+    before_run: Callable[[], None] = lambda: None,
 ) -> HeadAblation:
     """Section 3.2 of the paper: switch off each head alone. ``predicted`` is what follows each of ``inputs.target``; of
     one stack what follows (GPT) or is (BERT) each token, or the class (ViT).
 
-    One run a head. Heads that stand in for each other all look dispensable: none is missed while the others are on.
+    One run a head, before which ``before_run`` is called, which may raise to end here. Heads that stand in for each
+    other all look dispensable: none is missed while the others are on.
     """
     plain = _log_probability(run(model, inputs), predicted)
     known = attentions(model)
+
+    def without_head(path: str, head: int) -> Float[Tensor, "batch ..."]:
+        before_run()
+        return _log_probability(run(model, inputs, switch_off(model, {path: [head]}, by, inputs)), predicted)
+
     without = [
-        torch.stack(
-            [
-                _log_probability(run(model, inputs, switch_off(model, {path: [head]}, by, inputs)), predicted)
-                for head in range(attention.n_heads)
-            ]
-        )
+        torch.stack([without_head(path, head) for head in range(attention.n_heads)])
         for path, attention in known.items()
     ]
     return HeadAblation(tuple(known), plain, torch.stack(without), inputs.counted)

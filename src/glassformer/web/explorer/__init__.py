@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from glassformer.web.explorer.atlas_request import control_atlas
     from glassformer.web.explorer.page import ExplorerPage, export_panel, render_page
     from glassformer.web.explorer.session import Session
+    from glassformer.web.explorer.traced import ViewInterruptedError
 
-__all__ = ["ExplorerPage", "Session", "control_atlas", "export_panel", "render_page"]
+__all__ = ["ExplorerPage", "Session", "ViewInterruptedError", "control_atlas", "export_panel", "render_page"]
 
 _HOMES = {
     "ExplorerPage": "page",
     "Session": "session",
+    "ViewInterruptedError": "traced",
     "control_atlas": "atlas_request",
     "export_panel": "page",
     "render_page": "page",

@@ -67,12 +67,15 @@ class Crumb(NamedTuple):
 def render_page(session: Session, query: str, complete: bool = True) -> ExplorerPage:
     """The page of an address. An error of the user is a page too, with status 422.
 
-    If it need not be ``complete``, analyses that take long are left to a second answer.
+    If it need not be ``complete``, analyses that take long are left to a second answer. ``ViewInterruptedError`` if
+    such an analysis gave way to another view.
     """
     selection, notes = parse_address(query)
     try:
         traced = replace(_resolve(session, selection, notes), complete=complete)
         selection = traced.selection
+        if complete:
+            traced.give_way()
         with without_warnings():
             panels = _panels(session, traced)
     except GlassformerError as error:

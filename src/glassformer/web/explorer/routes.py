@@ -144,10 +144,16 @@ def _add_numbers(router: APIRouter, one: Explorer) -> None:
 
 
 async def _page(one: Explorer, request: Request) -> Response:
-    query, complete = request.url.query, request.headers.get(FRAGMENT) != "first"
+    """A page, or a part of it for the page's own script. Long analyses end when another view waits."""
+    query, part = request.url.query, request.headers.get(FRAGMENT)
 
     def job(session: "Session") -> Response:
-        page = explorer.render_page(session, query, complete)
+        try:
+            page = explorer.render_page(session, query, complete=part != "first")
+        except explorer.ViewInterruptedError:
+            if part is not None:  # the script asks again; a view that nobody sees would delay the other one
+                return PlainTextResponse("Another view came first; ask again.\n", 503)
+            page = explorer.render_page(session, query, complete=False)
         return HTMLResponse(page.html, page.status)
 
     return await _answer(one, request, job)

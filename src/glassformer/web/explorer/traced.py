@@ -30,14 +30,14 @@ class ResultStore:
         self._results: OrderedDict[tuple[object, ...], object] = OrderedDict()
 
     def find(self, key: tuple[object, ...], compute: Callable[[], Result] | None) -> Result | None:
-        """The result of ``key``, from memory or computed now; None without ``compute``, or if it was interrupted."""
+        """The result of ``key``, from memory or computed now; None without ``compute``.
+
+        ``ViewInterruptedError`` if another view waits: this one is not written to its end, which would delay it.
+        """
         if key not in self._results:
             if compute is None:
                 return None
-            try:
-                self._results[key] = compute()
-            except ViewInterruptedError:
-                return None
+            self._results[key] = compute()
         self._results.move_to_end(key)
         while len(self._results) > RESULTS_IN_MEMORY:
             self._results.popitem(last=False)

@@ -1,7 +1,8 @@
 """The lab: what each head is worth to this sentence, and what the model says with interventions."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from urllib.parse import quote_plus
 
 import torch
 
@@ -18,6 +19,8 @@ from glassformer.web.explorer.panels.sentence import main_attention
 from glassformer.web.explorer.selection import Selection
 from glassformer.web.explorer.traced import TracedSelection
 
+HEAD = "head"
+"""Intervention in the pattern of an address: a large model has as many addresses as heads."""
 MAX_HEADS = 64
 """Heads that are switched off one by one; a larger model has too many for a page."""
 
@@ -29,7 +32,6 @@ class HeadToggle:
     shade: str
     off: bool
     address: str
-    view: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def lab_of(traced: TracedSelection, suggestion: str) -> LabView:
     count = sum(attention.n_heads for attention in attentions(original.model).values())
     note, changes = "", None
     if count <= MAX_HEADS:
-        changes = traced.result(("heads",), lambda: _changes(original))
+        changes = traced.result(("heads",), lambda: _changes(traced))
     else:
         note = f"This model has {count:,} heads; each alone is switched off only in models of up to {MAX_HEADS}."
     weights = replace(_view(selection, main_attention(original), 0), stage="weights")
@@ -74,14 +76,18 @@ def lab_of(traced: TracedSelection, suggestion: str) -> LabView:
     )
 
 
-def ablation_of(original: Example) -> HeadAblation:
+def ablation_of(original: Example, before_run: Callable[[], None] = lambda: None) -> HeadAblation:
     """The log-probability of each predicted token with each head off alone."""
-    return head_ablation(original.model, Inputs.of(original), torch.tensor([original.predicted_ids]))
+    predicted = torch.tensor([original.predicted_ids])
+    return head_ablation(original.model, Inputs.of(original), predicted, before_run=before_run)
 
 
-def _changes(original: Example) -> dict[str, list[float]]:
-    """Change of the log-probability of what is predicted without each head, in nats a token."""
-    ablation = ablation_of(original)
+def _changes(traced: TracedSelection) -> dict[str, list[float]]:
+    """Change of the log-probability of what is predicted without each head, in nats a token.
+
+    Each run gives way to other views.
+    """
+    ablation = ablation_of(traced.original, traced.give_way)
     return dict(zip(ablation.attentions, (-ablation.loss_change).tolist(), strict=True))
 
 
@@ -94,19 +100,23 @@ def _rows(
     largest = max((abs(value) for row in changes.values() for value in row), default=1.0)
     scale = Scale("", -largest, largest, "signed")
     off = {(one.path, one.head) for one in interventions if isinstance(one, HeadOff)}
+    texts = tuple(one.text for one in interventions)
+    with_one = replace(selection, interventions=(*texts, HEAD)).address
     rows = []
     for path, attention in attentions(original.model).items():
         toggles = []
         for number in range(attention.n_heads):
             value = changes[path][number] if path in changes else None
+            is_off = (path, number) in off
+            added = quote_plus(HeadOff(path, number, "zero").text)
+            address = with_one.replace(f"edit={HEAD}", f"edit={added}")
             toggles.append(
                 HeadToggle(
                     number,
                     "" if value is None else aligned(value, 3),
                     "" if value is None else shade_class(value, scale),
-                    (path, number) in off,
-                    toggle_head(selection, interventions, path, number).address,
-                    _view(selection, path, number).address,
+                    is_off,
+                    toggle_head(selection, interventions, path, number).address if is_off else address,
                 )
             )
         rows.append(ToggleRow(place_text(path), tuple(toggles)))

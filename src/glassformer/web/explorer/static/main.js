@@ -44,6 +44,10 @@ async function show(address, history, part = "first") {
     const text = await answer.text();
     const page = new DOMParser().parseFromString(text, "text/html");
     if (request !== pending) return;
+    if (part === "whole" && answer.status === 503) {
+      window.setTimeout(() => request === pending && complete(), PAUSE); // another page's view came first
+      return;
+    }
     forget(sent); // also what fails: else every link would fail with it
     if (!page.querySelector("[data-slot]")) throw new Error(text.trim() || `The server answered ${answer.status}.`);
     if (history === "push") window.history.pushState(null, "", address);
@@ -51,7 +55,7 @@ async function show(address, history, part = "first") {
     await move(page);
     if (part === "first") say(page.title.split(" · ")[0] ?? "");
     if (part === "first") complete();
-    else window.setTimeout(() => request === pending && complete(), PAUSE); // another view came first
+    else window.setTimeout(() => request === pending && complete(), PAUSE);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     const message = error instanceof Error ? error.message : String(error);
