@@ -27,6 +27,10 @@ VIEWS: dict[str, dict[str, Any]] = {
     "tour": {"panel": "tour"},
     "beam": {"panel": "beam"},
     "lens": {"panel": "lens", "step": 1},
+    "attribution": {"panel": "attribution", "step": 2},
+    "norm": {"part": "decoder", "layer": 1, "sublayer": "feed_forward_norm"},
+    "step of the tour": {"part": "encoder", "layer": 0, "sublayer": "self_attention", "tour": 3},
+    "words": {"units": "words", "special": "hidden"},
     "lab": {"panel": "lab", "edit": "decoder.layers.1.cross_attention.1:zero"},
     "patches": {"panel": "lab", "donor": "the old dog sleeps", "edit": "encoder.layers.0.self_attention.result@1"},
     "compare": {**PLACE, "panel": "compare", "other_checkpoint": "step_00000040"},
@@ -304,7 +308,7 @@ def test_head_is_switched_off_and_on_again(page: Any, served: ServedPage) -> Non
     page.locator(".map a[aria-label^='Multi-head attention']").last.click()
     wait_for_level(page, "head")
     assert page.locator(".stage .head.off").count() == 1
-    page.locator(".chips a").click()
+    page.locator(".chips a[aria-label^=remove]").click()
     page.wait_for_selector(".chips li", state="detached")
     assert page.locator(".candidates").inner_text() == before
     assert served.complaints == []

@@ -7,6 +7,7 @@ import torch
 
 from glassformer.explain.analysis.heads import head_ablation
 from glassformer.explain.analysis.interventions import Inputs, attentions
+from glassformer.text.decimals import aligned
 from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_interventions
 from glassformer.web.explorer.page import render_page
 from glassformer.web.explorer.panels.lab import lab_of
@@ -67,7 +68,7 @@ def test_numbers_of_the_lab_are_those_of_the_ablation(session: Session, tiny: Ti
     lab = lab_of(traced, "")
     predicted = torch.tensor([traced.original.predicted_ids])
     ablation = head_ablation(traced.original.model, Inputs.of(traced.original), predicted)
-    expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]
+    expected = [aligned(-value, 3) for value in ablation.loss_change.flatten().tolist()]
     assert [head.change for row in lab.rows for head in row.heads] == expected
     assert lab.change is not None
     assert float(lab.change.loss) == pytest.approx(ablation.loss, abs=1e-3)
@@ -100,7 +101,7 @@ def test_heads_off_in_models_of_one_text(task: str, text: str, tmp_path_factory:
     lab, original = lab_of(traced, ""), traced.original
     inputs, predicted = Inputs.of(original), torch.tensor([original.predicted_ids])
     ablation = head_ablation(original.model, inputs, predicted)
-    expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]
+    expected = [aligned(-value, 3) for value in ablation.loss_change.flatten().tolist()]
     assert [head.change for row in lab.rows for head in row.heads] == expected
     assert lab.change is not None
     assert float(lab.change.loss) == pytest.approx(ablation.loss, abs=1e-3)

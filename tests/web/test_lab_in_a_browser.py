@@ -39,7 +39,7 @@ def test_second_sentence_and_a_patch_change_every_panel(page: Any, served: Serve
     page.locator(".map a[aria-label^='Multi-head attention']").last.click()
     wait_for_level(page, "head")
     assert "patched" in page.locator(".chips").inner_text()
-    page.locator(".chips a").click()
+    page.locator(".chips a[aria-label^=remove]").click()
     page.wait_for_selector(".chips li", state="detached")
     assert page.locator(".candidates").inner_text() == before
     assert served.complaints == []

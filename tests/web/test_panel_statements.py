@@ -103,11 +103,11 @@ def test_keys_and_values_of_cross_attention_are_computed_from_the_memory(session
     selection = parse_address(FORCED + CROSS + "&head=0")[0]
     [chain] = chains_of(example_of(session, FORCED), selection)
     symbols = {card.name.rpartition(".")[2]: card.text.symbol for card in chain.cards}
-    assert (symbols["memory"], symbols["q"]) == ("m", "Q = x W^Q")
-    assert (symbols["k"], symbols["v"]) == ("K = m W^K", "V = m W^V")
+    assert (symbols["memory"], symbols["q"]) == ("m", "Q = x W^Q + b^Q")
+    assert (symbols["k"], symbols["v"]) == ("K = m W^K + b^K", "V = m W^V + b^V")
     own = parse_address(FORCED + CROSS.replace("cross", "self") + "&head=0")[0]
     [chain] = chains_of(example_of(session, FORCED), own)
-    assert "K = x W^K" in [card.text.symbol for card in chain.cards]
+    assert "K = x W^K + b^K" in [card.text.symbol for card in chain.cards]
 
 
 @pytest.mark.parametrize("pre", [False, True])

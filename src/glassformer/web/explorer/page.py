@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from textwrap import wrap
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from glassformer.errors import DataError, GlassformerError
+from glassformer.explain.analysis.interventions import Off
 from glassformer.explain.example import Example
 from glassformer.explain.page.model_line import model_line
 from glassformer.explain.page.wording import direction, equation, token
@@ -18,20 +20,23 @@ from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.web.explorer.exports.formats import FORMATS, ExportedFile, ExportRequest, write_export
 from glassformer.web.explorer.exports.menu import PANEL, menus_of, panel_exports
-from glassformer.web.explorer.interventions import Intervention
+from glassformer.web.explorer.interventions import HeadOff, Intervention
 from glassformer.web.explorer.panels import curve
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT
 from glassformer.web.explorer.panels.cell import cell_of
 from glassformer.web.explorer.panels.chain import chains_of
+from glassformer.web.explorer.panels.free_running import free_running_of
 from glassformer.web.explorer.panels.heads import head_rows
 from glassformer.web.explorer.panels.matrix import table_of
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.output import output_of
 from glassformer.web.explorer.panels.patch_grid import resolve_grid
+from glassformer.web.explorer.panels.position_facts import position_facts_of
 from glassformer.web.explorer.panels.questions import questions_of_head, questions_of_word
 from glassformer.web.explorer.panels.row_editor import row_editor_of
 from glassformer.web.explorer.panels.sentence import WIDTH
 from glassformer.web.explorer.panels.timeline import timeline_of
+from glassformer.web.explorer.panels.tour import strip_of
 from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
 from glassformer.web.explorer.places import resolve_selection, tensor_of
 from glassformer.web.explorer.runs import choose_run, listed_checkpoints
@@ -55,6 +60,15 @@ class Tab(NamedTuple):
     text: str
     address: str
     current: bool
+
+
+class Chip(NamedTuple):
+    """An intervention, and the address of the view without it; of a head that is off also the other replacement."""
+
+    text: str
+    address: str
+    other: str
+    other_address: str
 
 
 class Crumb(NamedTuple):
@@ -152,6 +166,9 @@ def _nothing() -> dict[str, Any]:
         "map",
         "output",
         "timeline",
+        "free_running",
+        "strip",
+        "facts",
         "sentence",
         "image",
         "series",
@@ -191,6 +208,7 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         values |= {**input_panel(traced), "heads": head_rows(example, selection)}
     elif level in ("layer", "head"):
         values["chains"] = chains_of(example, selection)
+        values["facts"] = position_facts_of(example, selection)
         if attends:
             values["heads"] = head_rows(example, selection, selection.path)
             values |= input_panel(traced, selection.path, selection.head)
@@ -198,19 +216,9 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         values["table"] = table_of(example, selection)
         values["cell"] = cell_of(example, selection) if level == "cell" else None
         values["editor"] = row_editor_of(traced)
-    crumbs = _crumbs(selection)
-    if level == "model":
-        tabs = {"": FIRST.get(example.task, "Attention"), **{name: view.title for name, view in views.items()}}
-        values["tabs"] = [
-            Tab(
-                text,
-                (replace(selection, panel=name) if name else selection.at_model()).address,
-                name == selection.panel,
-            )
-            for name, text in tabs.items()
-        ]
-    values["chips"] = [_chip(one, traced) for one in traced.interventions]
     values |= {
+        "tabs": _tabs(example, selection) if level == "model" else [],
+        "chips": [_chip(one, traced) for one in traced.interventions],
         "example": example,
         "translates": example.translated,
         "field": traced.explored.field,
@@ -219,9 +227,11 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         "word_questions": questions_of_word(selection, views),
         "head_questions": questions_of_head(traced, views),
         "timeline": timeline_of(example, selection),
+        "free_running": free_running_of(traced),
+        "strip": None if selection.panel == "tour" else strip_of(example, selection, traced.notes),
         "model_line": model_line(example.model),
         "legend": legend([label.text for side in example.sides for label in side.labels]),
-        "crumbs": crumbs,
+        "crumbs": _crumbs(selection),
         "exports": menus_of(example, selection),
         "title": _title(example, selection),
         "summary": _summary(example, selection),
@@ -229,10 +239,26 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     return values
 
 
-def _chip(one: Intervention, traced: TracedSelection) -> Tab:
-    """An intervention, with the address of the view without it."""
+def _tabs(example: Example, selection: Selection) -> list[Tab]:
+    """Views of the whole model, that of its attention first."""
+    titles = {
+        "": FIRST.get(example.task, "Attention"),
+        **{name: view.title for name, view in views_of(example).items()},
+    }
+    return [
+        Tab(text, (replace(selection, panel=name) if name else selection.at_model()).address, name == selection.panel)
+        for name, text in titles.items()
+    ]
+
+
+def _chip(one: Intervention, traced: TracedSelection) -> Chip:
     rest = tuple(other.text for other in traced.interventions if other != one)
-    return Tab(one.title, replace(traced.selection, interventions=rest).address, False)
+    removed = replace(traced.selection, interventions=rest).address
+    if not isinstance(one, HeadOff):
+        return Chip(one.title, removed, "", "")
+    by: Off = "mean" if one.by == "zero" else "zero"
+    texts = tuple(replace(one, by=by).text if other == one else other.text for other in traced.interventions)
+    return Chip(one.title, removed, f"by {by}", replace(traced.selection, interventions=texts).address)
 
 
 def _crumbs(selection: Selection) -> list[Crumb]:
@@ -301,5 +327,5 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"token": token, "equation": equation, "direction": direction, "sentence": _sentence}
+    made.filters |= {"cut": wrap, "token": token, "equation": equation, "direction": direction, "sentence": _sentence}
     return made

@@ -68,6 +68,14 @@ class Selection:
     """Number of merges that have been applied to its word."""
     beam: int | None = None
     """Beam size of the beam tree."""
+    table: str = ""
+    """``heads`` shows the weights of the chosen query in every head, below the drawn attention."""
+    tour: int | None = None
+    """Step of the tour whose text stands above the view."""
+    units: str = ""
+    """``words`` shows attention between words instead of tokens."""
+    special: str = ""
+    """``hidden`` leaves the tokens of start and end out of the drawn attention."""
 
     @property
     def level(self) -> Level:
@@ -159,6 +167,17 @@ def _mode(texts: list[str]) -> str:
     return texts[-1]
 
 
+def _word_key(name: str, word: str) -> Key:
+    """A field that is ``word`` or not chosen."""
+
+    def read(texts: list[str]) -> str:
+        if texts[-1] not in ("", word):
+            raise ValueError
+        return texts[-1]
+
+    return Key(name, lambda value: (value,), read)
+
+
 def _text_key(name: str) -> Key:
     return Key(name, lambda value: (value,), lambda texts: texts[-1])
 
@@ -198,6 +217,10 @@ KEYS: dict[str, Key] = {
     "dimension": _number_key("dimension"),
     "merge": _number_key("merge"),
     "beam": _number_key("beam"),
+    "table": _word_key("table", "heads"),
+    "tour": _number_key("tour"),
+    "units": _word_key("units", "words"),
+    "special": _word_key("special", "hidden"),
 }
 """The table of the address: one row for each field of ``Selection``."""
 FORMER = {"off": "edit"}

@@ -8,12 +8,22 @@ from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
 from glassformer.web.explorer.atlas_request import view_of_atlas
+from glassformer.web.explorer.exports.analyses import (
+    ALIGNMENT,
+    ATLAS,
+    ATTRIBUTION,
+    COMPARISON,
+    LENS,
+    TRAINING,
+    VECTORS,
+)
 from glassformer.web.explorer.exports.content import PanelExport
 from glassformer.web.explorer.exports.tables import BEAM, HEADS_OFF, TOUR
 from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.other_side import compare_with_other
 from glassformer.web.explorer.panels.alignment import AlignmentView, alignment_of
+from glassformer.web.explorer.panels.attribution import AttributionView, attribution_of, has_attribution
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
 from glassformer.web.explorer.panels.curve import Curve, curve_of
 from glassformer.web.explorer.panels.lab import LabView, lab_of
@@ -51,6 +61,10 @@ def _lens(session: Session, traced: TracedSelection) -> LensView:
     return lens_of(traced.example, traced.selection)
 
 
+def _attribution(session: Session, traced: TracedSelection) -> AttributionView:
+    return attribution_of(traced)
+
+
 def _lab(session: Session, traced: TracedSelection) -> LabView:
     return lab_of(traced, "" if traced.donor is not None else session.suggestion(traced))
 
@@ -76,14 +90,15 @@ def _vectors(session: Session, traced: TracedSelection) -> VectorsView:
 
 VIEWS: dict[str, PageView] = {
     "tour": PageView("Tour", lambda example: True, _tour, TOUR),
-    "vectors": PageView("Text to vectors", has_vectors, _vectors),
+    "vectors": PageView("Text to vectors", has_vectors, _vectors, VECTORS),
     "beam": PageView("Beam search", lambda example: example.translated, _beam, BEAM),
-    "lens": PageView("Logit lens", has_lens, _lens),
-    "alignment": PageView("Alignment", lambda example: example.translated, _alignment),
-    "atlas": PageView("Heads atlas", _reads_text, view_of_atlas),
+    "lens": PageView("Logit lens", has_lens, _lens, LENS),
+    "attribution": PageView("Attribution", has_attribution, _attribution, ATTRIBUTION),
+    "alignment": PageView("Alignment", lambda example: example.translated, _alignment, ALIGNMENT),
+    "atlas": PageView("Heads atlas", _reads_text, view_of_atlas, ATLAS),
     "lab": PageView("Lab", has_lens, _lab, HEADS_OFF),
-    "compare": PageView("Compare", _attends, compare_with_other),
-    "training": PageView("Over training", _attends, training_series),
+    "compare": PageView("Compare", _attends, compare_with_other, COMPARISON),
+    "training": PageView("Over training", _attends, training_series, TRAINING),
 }
 """Name in the address and of the template → the view, in the order of the tabs."""
 

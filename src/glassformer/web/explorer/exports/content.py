@@ -58,6 +58,8 @@ class ExportContent:
     """Rows for LaTeX, if all numbers are too many for a page."""
     drawing: PanelDrawing | None = None
     """The picture, if it is not that of the numbers."""
+    picture: View | None = None
+    """Matrices that the picture shows, if they are not the numbers."""
     arrays: Mapping[str, NamedArray] = field(default_factory=dict)
     formula: Formula | None = None
     imports: tuple[str, ...] = ()

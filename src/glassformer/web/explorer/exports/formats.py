@@ -77,7 +77,7 @@ def _svg(request: ExportRequest) -> Iterable[str]:
     content = request.content
     if content.drawing is not None:
         return [standalone(content.drawing, content.title, request.templates)]
-    return [view_as_svg(_view(content, "picture"), adaptive=False)]
+    return [view_as_svg(content.picture or _view(content, "picture"), adaptive=False)]
 
 
 def _csv(request: ExportRequest) -> Iterable[str]:

@@ -7,7 +7,7 @@ from glassformer.explain.example import Example
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.web.explorer.exports.content import PanelExport
 from glassformer.web.explorer.exports.formats import FORMATS
-from glassformer.web.explorer.exports.tables import MAP, REPORT, TIMELINE
+from glassformer.web.explorer.exports.tables import BEFORE_AFTER, MAP, PATCHES, REPORT, TIMELINE
 from glassformer.web.explorer.exports.tensors import ATTENTION, CELL, EVERY_TENSOR, MATRIX, MODULE, OUTPUT
 from glassformer.web.explorer.selection import Selection
 from glassformer.web.explorer.views import VIEWS
@@ -44,6 +44,9 @@ def _panels_of(example: Example, selection: Selection) -> dict[str, PanelExport]
     found = {"stage": _stage(example, selection)}
     if selection.level == "cell":
         found["cell"] = CELL
+    if selection.panel == "lab":
+        found |= {"before": BEFORE_AFTER} if selection.interventions else {}
+        found |= {"patches": PATCHES} if selection.donor else {}
     if any(name.endswith(".probabilities") for name in example.trace):
         found["output"] = OUTPUT
     tensors = {} if found["stage"] is EVERY_TENSOR else {"tensors": EVERY_TENSOR}

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from glassformer.errors import DataError
 from glassformer.explain.analysis.interventions import attentions
 from glassformer.explain.figures.view import View
-from glassformer.explain.matrix import Axis, Matrix, Scale
+from glassformer.explain.matrix import Axis, Label, Matrix, Scale
 from glassformer.web.explorer.exports.content import (
     EVERY_FORMAT,
     PICTURES,
@@ -20,14 +21,18 @@ from glassformer.web.explorer.exports.content import (
 )
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT, view_of
+from glassformer.web.explorer.panels.before_after import PROBABILITIES, kinds_of
 from glassformer.web.explorer.panels.lab import MAX_HEADS, ablation_of
 from glassformer.web.explorer.panels.model_map import map_of
+from glassformer.web.explorer.panels.patch_grid import patch_panel_of
 from glassformer.web.explorer.panels.timeline import probability_of
 from glassformer.web.explorer.panels.tour import tour_of
-from glassformer.web.explorer.places import steps_of
+from glassformer.web.explorer.places import labels_of, steps_of
 from glassformer.web.explorer.session import Session
 from glassformer.web.explorer.traced import TracedSelection
 
+LISTED = 40
+"""Words of a picture."""
 NODE_NUMBERS = ("step", "rank", "parent", "token", "log_probability", "total")
 
 
@@ -92,6 +97,54 @@ def _heads_off(session: Session, traced: TracedSelection) -> ExportContent:
     )
 
 
+def _patches(session: Session, traced: TracedSelection) -> ExportContent:
+    """The effect of each activation of the donor, put in place alone."""
+    grid = patch_panel_of(traced, "").grid
+    if grid is None or not grid.rows:
+        raise DataError((grid and grid.message) or "there is no second sentence; give one")
+    every = np.array([[cell.value for cell in row.cells] for row in grid.rows])
+    known = np.flatnonzero(np.isfinite(every).all(0))  # a shorter donor has fewer positions
+    labels = (*grid.columns, Label("all"))
+    values, columns = every[:, known], Axis(grid.axis, tuple(labels[place] for place in known))
+    title = "effects of patches, normalized logit difference"
+    matrix = Matrix(values, Axis.of("activation", (row.title for row in grid.rows)), columns, "", Scale.signed(values))
+    return ExportContent(
+        name="patches",
+        title=title,
+        numbers=View("patches", title, [matrix]),
+        arrays={"effect": NamedArray(values, ("activation", "position"))},
+    )
+
+
+def _before_after(session: Session, traced: TracedSelection) -> ExportContent:
+    """The distribution of the next word without and with the interventions."""
+    if not traced.interventions:
+        raise DataError("there is no intervention; switch a head off first")
+    step = traced.selection.step or 0
+    before, after = (one.trace[PROBABILITIES][0, step].double().cpu() for one in (traced.original, traced.example))
+    order = torch.maximum(before, after).argsort(descending=True, stable=True).tolist()
+    words = labels_of(traced.original, PROBABILITIES, "vocab")[1]
+    values = torch.stack([before[order], after[order]], 1).numpy()
+    title = f"next word at step {step}, before and after {kinds_of(traced)}"
+    columns, scale = Axis.of("", ["before", "after"]), Scale("probability", kind="weights")
+
+    def view(count: int) -> View:
+        rows = Axis("word", tuple(words[index] for index in order[:count]))
+        return View("before_after", title, [Matrix(values[:count], rows, columns, "", scale)])
+
+    return ExportContent(
+        name=f"before_after.step{step}",
+        title=title,
+        numbers=view(len(order)),
+        listed=ExportTable(
+            ("word", "before", "after"),
+            tuple((words[index].text, *row) for index, row in zip(order[:LISTED], values.tolist())),
+        ),
+        picture=view(LISTED),
+        arrays={"probability": NamedArray(values, ("word", "side")), "word": NamedArray(np.array(order), ("word",))},
+    )
+
+
 def _tour(session: Session, traced: TracedSelection) -> ExportContent:
     """The steps with their formulas and checks."""
     rows = tuple(
@@ -100,7 +153,8 @@ def _tour(session: Session, traced: TracedSelection) -> ExportContent:
     )
     headings = ("step", "title", "what", "formula", "reference", "checks", "passed")
     code = ("values = glassformer.walkthrough(example)", "print(values)")
-    return ExportContent(name="tour", title="Tour", numbers=ExportTable(headings, rows), code=code)
+    drawing = PanelDrawing("drawn_tour.svg", {"tour": tour_of(traced.example, traced.selection)})
+    return ExportContent(name="tour", title="Tour", numbers=ExportTable(headings, rows), drawing=drawing, code=code)
 
 
 def _timeline(session: Session, traced: TracedSelection) -> ExportContent:
@@ -111,7 +165,14 @@ def _timeline(session: Session, traced: TracedSelection) -> ExportContent:
         (number, label.text, "" if value is None else value)
         for number, (label, value) in enumerate(zip(labels, values, strict=True))
     )
-    return ExportContent(name="steps", title="Steps", numbers=ExportTable(("step", "token", "probability"), rows))
+    known = np.array([[np.nan if value is None else value for value in values]])
+    drawn = Matrix(known, Axis.of("", ["probability"]), Axis("step", labels), "", Scale("probability", kind="weights"))
+    return ExportContent(
+        name="steps",
+        title="Steps",
+        numbers=ExportTable(("step", "token", "probability"), rows),
+        picture=View("steps", "probability of each step", [drawn]),
+    )
 
 
 def _map(session: Session, traced: TracedSelection) -> ExportContent:
@@ -133,7 +194,9 @@ def _fixed(
 
 BEAM = _fixed("The beam search", EVERY_FORMAT, _beam)
 HEADS_OFF = _fixed("The change without each head", EVERY_FORMAT, _heads_off)
-TOUR = _fixed("The steps of the tour", ("csv", "tex", "py"), _tour)
-TIMELINE = _fixed("The tokens and their probabilities", ("csv", "tex"), _timeline)
+TOUR = _fixed("The steps of the tour", (*PICTURES, "csv", "tex", "py"), _tour)
+TIMELINE = _fixed("The tokens and their probabilities", (*PICTURES, "csv", "tex"), _timeline)
+PATCHES = _fixed("The effects of patches", (*PICTURES, "csv", "tex", "npz"), _patches)
+BEFORE_AFTER = _fixed("Before and after", (*PICTURES, "csv", "tex", "npz"), _before_after)
 MAP = _fixed("Figure 1 of this model", PICTURES, _map)
 REPORT = _fixed("The whole sentence, as an offline report", ("html",), _report)

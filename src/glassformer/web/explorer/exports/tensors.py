@@ -20,7 +20,7 @@ from glassformer.web.explorer.exports.content import (
     arrays_of,
 )
 from glassformer.web.explorer.interventions import is_replaced
-from glassformer.web.explorer.panels.cell import index_of, parts_of
+from glassformer.web.explorer.panels.cell import cell_of, index_of, parts_of
 from glassformer.web.explorer.panels.chain import Chain, chains_of
 from glassformer.web.explorer.panels.matrix import whole_matrix
 from glassformer.web.explorer.panels.output import output_of
@@ -91,6 +91,7 @@ def _cell(session: Session, traced: TracedSelection) -> ExportContent:
         title=f"{plain_name(name)}, {place}",
         numbers=ExportTable(("value",), ((value,),)) if formula is None else _terms(formula.expression),
         formula=formula,
+        drawing=PanelDrawing("drawn_number.svg", {"cell": cell_of(example, selection)}),
         arrays=arrays_of(example, dict.fromkeys([name, *operands])),
         code=tuple(code),
     )
@@ -235,6 +236,6 @@ def _title_of_stage(example: Example, selection: Selection) -> str:
 MATRIX = PanelExport(_title_of_stage, EVERY_FORMAT, _matrix)
 ATTENTION = PanelExport(_title_of_stage, EVERY_FORMAT, _attention)
 MODULE = PanelExport(_title_of_stage, EVERY_FORMAT, _module)
-CELL = PanelExport(lambda example, selection: "This number", ("csv", "tex", *TENSORS), _cell)
+CELL = PanelExport(lambda example, selection: "This number", EVERY_FORMAT, _cell)
 OUTPUT = PanelExport(lambda example, selection: "The distribution", EVERY_FORMAT, _output)
 EVERY_TENSOR = PanelExport(lambda example, selection: "Every tensor", TENSORS, _every_tensor)

@@ -124,7 +124,7 @@ def alignment_of(
     attention = example_attention(example)
     if attention is None:
         return AlignmentView(NO_WORDS)
-    reading = _reading(selection.reading, attention, usual, notes)
+    reading = chosen_reading(selection.reading, attention, usual, notes)
     table = one_head(attention.shifted if reading.shifted else attention.naive, reading.layer, reading.head)
     links = frozenset(strongest_links(table))
     sources, targets = example.sides[0].words, example.sides[-1].words
@@ -139,7 +139,7 @@ def alignment_of(
     lines = tuple(_line(link, state, table, shape) for link, state in states.items() if _fits(link, shape))
     return AlignmentView(
         "",
-        _name(reading),
+        reading_name(reading),
         _summary(links, gold),
         _verdict(scored, reading),
         sources[: shape[1]],
@@ -178,7 +178,7 @@ def parse_gold(text: str, size: tuple[int, int], notes: list[str]) -> GoldLinks 
     return GoldLinks(sure, possible)
 
 
-def _reading(text: str, attention: WordAttention, usual: HeadReading, notes: list[str]) -> HeadReading:
+def chosen_reading(text: str, attention: WordAttention, usual: HeadReading, notes: list[str]) -> HeadReading:
     """The nearest reading that the model has."""
     layers, heads = attention.naive.shape[:2]
     usual = usual._replace(layer=usual.layer % layers)
@@ -186,16 +186,19 @@ def _reading(text: str, attention: WordAttention, usual: HeadReading, notes: lis
         return usual
     match = READING.fullmatch(text)
     if match is None:
-        notes.append(f"reading={text[:40]!r} is no head; write 1.0.shifted or 1.mean.naive. This is {_name(usual)}.")
+        notes.append(
+            f"reading={text[:40]!r} is no head; write 1.0.shifted or 1.mean.naive. This is {reading_name(usual)}."
+        )
         return usual
     layer, head = int(match[1]), None if match[2] == "mean" else int(match[2])
     nearest = HeadReading(min(layer, layers - 1), None if head is None else min(head, heads - 1), match[3] == "shifted")
     if (nearest.layer, nearest.head) != (layer, head):
-        notes.append(f"The decoder has {layers} layers of {heads} heads, from 0 on; this is {_name(nearest)}.")
+        notes.append(f"The decoder has {layers} layers of {heads} heads, from 0 on; this is {reading_name(nearest)}.")
     return nearest
 
 
-def _name(reading: HeadReading) -> str:
+def reading_name(reading: HeadReading) -> str:
+    """``decoder layer 1, head 0, shifted``"""
     head = "mean of the heads" if reading.head is None else f"head {reading.head}"
     return f"decoder layer {reading.layer}, {head}, {'shifted' if reading.shifted else 'naive'}"
 
@@ -294,7 +297,7 @@ def _verdict(scored: Sequence[ScoredHead], reading: HeadReading) -> str:
     best = [one for one, rate in rates.items() if rate == lowest]
     others = f", as do {len(best) - 1} others" if len(best) > 2 else ", as does 1 other" if len(best) == 2 else ""
     first = reading if reading in best else best[0]
-    return f"Which head aligns? {_name(first).capitalize()} aligns best here{others}: AER {percent(lowest)}."
+    return f"Which head aligns? {reading_name(first).capitalize()} aligns best here{others}: AER {percent(lowest)}."
 
 
 def _head_rows(

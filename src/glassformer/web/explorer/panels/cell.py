@@ -17,6 +17,7 @@ from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.formula.operators import OPS
 from glassformer.text.decimals import decimal, precise
 from glassformer.web.explorer.interventions import is_replaced
+from glassformer.web.explorer.panels.wording import in_quotes
 from glassformer.web.explorer.places import (
     grid_axes,
     head_count,
@@ -143,9 +144,14 @@ def _place_text(example: Example, name: str, index: dict[str, int]) -> str:
     """``query “elle”, key “she”, head 0``"""
     parts = []
     for axis, value in index.items():
-        label = labels_of(example, name, axis)[1][value] if axis != "head" else None
-        parts.append(f"{axis} {value}" if label is None or label.text == str(value) else f"{axis} {label.visible}")
+        parts.append(f"head {value}" if axis == "head" else _label_text(example, name, axis, value))
     return ", ".join(parts)
+
+
+def _label_text(example: Example, name: str, axis: str, value: int) -> str:
+    """``query “elle”``, ``vocab “elle”`` or ``d_model 3``."""
+    label = labels_of(example, name, axis)[1][value]
+    return f"{axis} {in_quotes(label) if axis == 'vocab' else label.plain}"
 
 
 def parts_of(expression: Expression) -> tuple[str, list[_Part]]:
@@ -214,9 +220,7 @@ def _operand(number: Number, example: Example, selection: Selection) -> FormulaO
         return FormulaOperand(decimal(number.value), repr(number.value), _parameter_name(number.symbol), "")
     name = number.place.name
     address = select_index(selection, example, number.place).address
-    axis, value = number.place.index[-1]
-    label = labels_of(example, name, axis)[1][value].visible
-    where = f"{axis} {value}" if label == str(value) else f"{axis} {label}"
+    where = _label_text(example, name, *number.place.index[-1])
     return FormulaOperand(decimal(number.value), repr(number.value), f"{name.rpartition('.')[2]}, {where}", address)
 
 

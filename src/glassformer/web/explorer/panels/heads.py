@@ -25,6 +25,8 @@ class HeadPicture:
     picture: str
     summary: str
     measure: str
+    weights: str
+    """Address of the matrix that the measure is of."""
     address: str
     current: bool
     off: bool
@@ -66,6 +68,7 @@ def _row(example: Example, selection: Selection, path: str) -> HeadRow:
                 data_address(one, "weights", LARGEST),
                 summary_of(matrix),
                 f"entropy {aligned(entropy(one), 2)}",
+                replace(module, head=number, stage="weights").address,
                 replace(module, head=number).address,
                 selection.path == path and selection.head == number,
                 any(text.startswith(f"{path}.{number}:") for text in selection.interventions),

@@ -51,6 +51,8 @@ class HeatMap:
     cells: tuple[HeatCell, ...]
     table: "HeatTable"
     note: str
+    matrix: Matrix
+    """All numbers."""
 
     @property
     def size(self) -> tuple[float, float]:
@@ -95,6 +97,7 @@ def heat_map(title: str, matrix: Matrix, summary: str) -> HeatMap:
         _cells(matrix, values, (left, top), cell),
         _table(matrix),
         f"The first {LONGEST} of {longest:,} tokens are shown." if longest > LONGEST else "",
+        matrix,
     )
 
 

@@ -12,7 +12,8 @@ from glassformer.explain.example import Example
 from glassformer.explain.matrix import WEIGHTS, Label
 from glassformer.explain.page.sheets import shade_class
 from glassformer.text.decimals import probability
-from glassformer.web.explorer.panels.patch_grid import in_quotes, row_title
+from glassformer.web.explorer.panels.patch_grid import row_title
+from glassformer.web.explorer.panels.wording import in_quotes
 from glassformer.web.explorer.places import labels_of, select, steps_of
 from glassformer.web.explorer.selection import Selection
 

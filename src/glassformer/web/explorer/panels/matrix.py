@@ -8,11 +8,12 @@ import numpy as np
 from markupsafe import Markup
 
 from glassformer.errors import ConfigError
+from glassformer.explain.analysis.attention_measures import entropy
 from glassformer.explain.example import Example
 from glassformer.explain.matrix import Axis
 from glassformer.explain.page.sheets import shade_class, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
-from glassformer.text.decimals import decimal, difference
+from glassformer.text.decimals import aligned, decimal, difference
 from glassformer.web.explorer.interventions import replaced_rows
 from glassformer.web.explorer.panels.canvas import CanvasView, canvas_of
 from glassformer.web.explorer.panels.chain import values_of
@@ -65,6 +66,15 @@ class MatrixTable:
     head: int | None
     canvas: CanvasView | None
     """The whole tensor on a canvas, if it is too large for a picture."""
+    entropies: tuple[str, ...] = ()
+    """Entropy of each row, if it is a distribution of which every number is shown."""
+    mean_entropy: str = ""
+    """The mean over all rows of the tensor, as it stands below the picture of a head."""
+
+    @property
+    def extent(self) -> str:
+        """Number of the strongest colors on both sides of zero."""
+        return decimal(self.matrix.scale.high)
 
     @property
     def passed(self) -> bool:
@@ -95,7 +105,7 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
         text,
         matrix,
         tuple(_cells(matrix, selection, row, wrong) for row in range(len(rows))),
-        tuple(f"{total:.2f}" for total in matrix.values.sum(1)) if whole else (),
+        tuple(aligned(total, 2) for total in matrix.values.sum(1)) if whole else (),
         _summary(example, matrix, fixed) if cut else _summary_of(matrix),
         check,
         state,
@@ -105,6 +115,8 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
         _reference(example, matrix),
         selection.head if head_count(example, name) > 1 else None,
         canvas,
+        tuple(aligned(entropy(row[None]), 2) for row in matrix.values) if whole else (),
+        _mean_entropy(example, name, selection.head or 0) if name.endswith(".weights") else "",
     )
 
 
@@ -140,6 +152,12 @@ def _overview(example: Example, name: str, head: int) -> tuple[str, str]:
         values = values / largest
     low = decimal(0.0 if kind == "weights" else -largest)
     return data_address(values, kind), f"The whole tensor: colors from {low} to {decimal(largest)}."
+
+
+def _mean_entropy(example: Example, name: str, head: int) -> str:
+    """A sentence on the spread of the rows of a head."""
+    value = aligned(entropy(values_of(example, name, head)), 2)
+    return f"Entropy of this head: {value} nats, the mean of the entropies of its rows."
 
 
 def _window(example: Example, selection: Selection, name: str, place: int) -> Sequence[int]:

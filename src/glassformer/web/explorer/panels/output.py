@@ -7,8 +7,8 @@ import numpy as np
 
 from glassformer.explain.example import Example
 from glassformer.explain.matrix import Label
-from glassformer.explain.page.sheets import entropy
 from glassformer.text.decimals import aligned, probability
+from glassformer.web.explorer.panels.wording import in_quotes
 from glassformer.web.explorer.places import grid_axes, labels_of, select, steps_of
 from glassformer.web.explorer.selection import Selection
 
@@ -27,6 +27,11 @@ class OutputCandidate:
     address: str
     is_target: bool
     rank: int
+    logit: str
+    """Logit of the output, and its address; both are empty where the model records none."""
+    logit_address: str
+    term: str
+    """Term of the entropy, −p ln p."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class OutputView:
     rest: str
     """Probability of the others."""
     entropy: str
+    rest_term: str
+    """Terms of the entropy of the others."""
     verdict: str
     numbers: str
     """Query of the logits, which the sliders fetch."""
@@ -57,36 +64,44 @@ def output_of(example: Example, selection: Selection) -> OutputView | None:
     labels = labels_of(example, name, axes[-1])[1]
     target = _target(example, step, axes)
     order = np.argsort(-row, kind="stable")
-    ranks = {int(index): place + 1 for place, index in enumerate(order)}
     chosen = [int(index) for index in order[:LISTED]]
     if target is not None and target not in chosen:
         chosen[-1:] = [target]
-    candidates = tuple(
-        OutputCandidate(
-            index,
-            labels[index],
-            float(row[index]),
-            probability(float(row[index])),
-            _address(example, selection, name, (step, index) if len(axes) > 1 else (index,)),
-            index == target,
-            ranks[index],
+    terms = -row * np.log(np.where(row > 0, row, 1.0))
+    candidates = []
+    for index in chosen:
+        place = (step, index) if len(axes) > 1 else (index,)
+        rank = int(np.flatnonzero(order == index)[0]) + 1
+        value = float(row[index])
+        address = _address(example, selection, name, place)
+        texts = (*_logit(example, selection, name, place), aligned(float(terms[index]), 4))
+        candidates.append(
+            OutputCandidate(index, labels[index], value, probability(value), address, index == target, rank, *texts)
         )
-        for index in chosen
-    )
     rest = 1 - sum(one.probability for one in candidates)
+    rest_term = float(terms.sum()) - sum(float(terms[index]) for index in chosen)
     others = f"{len(row) - len(chosen):,} others" if len(row) > len(chosen) else ""
     return OutputView(
         _title(example, axes),
         _context(example, step),
-        candidates,
+        tuple(candidates),
         others,
         probability(max(rest, 0.0)),
-        aligned(entropy(row[None]), 2),
-        _verdict(labels, target, ranks),
+        aligned(float(terms.sum()), 2),
+        aligned(max(rest_term, 0.0), 4),
+        _verdict(labels, target, next((one.rank for one in candidates if one.is_target), 0)),
         replace(selection, step=selection.step).address,
         len(row),
         select(selection, example, name).address,
     )
+
+
+def _logit(example: Example, selection: Selection, name: str, place: tuple[int, ...]) -> tuple[str, str]:
+    """The logit behind a probability, and its address; two empty texts where the model records none."""
+    logits = f"{name.removesuffix('.probabilities')}.logits"
+    if logits not in example.trace:
+        return "", ""
+    return aligned(float(example.trace[logits][(0, *place)]), 3), _address(example, selection, logits, place)
 
 
 def _target(example: Example, step: int, axes: tuple[str, ...]) -> int | None:
@@ -121,8 +136,8 @@ def _context(example: Example, step: int) -> str:
     return f"after “{before}”" if before else "at the beginning"
 
 
-def _verdict(labels: Sequence[Label], target: int | None, ranks: dict[int, int]) -> str:
+def _verdict(labels: Sequence[Label], target: int | None, rank: int) -> str:
     if target is None:
         return ""
-    choice = "the first choice" if ranks[target] == 1 else f"choice {ranks[target]:,}"
-    return f"“{labels[target].visible}” is {choice}"
+    choice = "the first choice" if rank == 1 else f"choice {rank:,}"
+    return f"{in_quotes(labels[target])} is {choice}"

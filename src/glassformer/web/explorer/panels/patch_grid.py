@@ -17,6 +17,7 @@ from glassformer.explain.matrix import Label, Scale
 from glassformer.explain.page.sheets import shade_class
 from glassformer.text.decimals import aligned
 from glassformer.web.explorer.interventions import ActivationPatch, Intervention, label_at, shared_length
+from glassformer.web.explorer.panels.wording import in_quotes
 from glassformer.web.explorer.places import labels_of, steps_of
 from glassformer.web.explorer.selection import Selection
 from glassformer.web.explorer.traced import TracedSelection
@@ -241,11 +242,6 @@ def row_title(name: str) -> str:
     """``layer 1``, ``embedding`` or ``memory``."""
     layer = re.search(r"\.layers\.([0-9]+)\.", name)
     return f"layer {layer[1]}" if layer else "memory" if name == "memory" else "embedding"
-
-
-def in_quotes(word: Label) -> str:
-    """A word of a vocabulary in a sentence, without the marks of word boundaries."""
-    return replace(word, side="vocabulary").plain
 
 
 def _toggled(traced: TracedSelection, patch: ActivationPatch) -> Selection:

@@ -17,7 +17,7 @@ class Question(NamedTuple):
 
 def questions_of_word(selection: Selection, views: Collection[str]) -> list[Question]:
     """Views that explain the next word; ``views`` are the names of those that the example has."""
-    texts = {"lens": "by layer", "lab": "by head"}
+    texts = {"lens": "by layer", "lab": "by head", "attribution": "by token"}
     return [
         Question(text, replace(selection.at_model(), panel=name).address)
         for name, text in texts.items()

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from glassformer.alignment.links import Links
 from glassformer.explain.analysis.learning import READINGS, HeadSnapshot, best_head, best_reading
 from glassformer.explain.example import Example
@@ -34,6 +37,8 @@ class TrainingTile:
     picture: str
     text: str
     problem: str
+    values: NDArray[np.float64] | None = None
+    """Weights of the picture."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,8 @@ class TrainingRow:
     label: str
     values: tuple[str, ...]
     problem: str
+    numbers: tuple[float | None, ...] = ()
+    """The values in full; None where a checkpoint has none."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class TrainingView:
     missing: int
     skipped: int
     address: str
+    labels: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Name and tokens of the queries and of the keys."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,12 @@ def training_of(
         tuple(_chart(points, head, one) for one in measures),
         tuple(one.title for one in measures),
         tuple(
-            TrainingRow(one.label, tuple(_text(one, head, measure) for measure in measures), one.problem)
+            TrainingRow(
+                one.label,
+                tuple(_text(one, head, measure) for measure in measures),
+                one.problem,
+                tuple(_value(one, head, measure) for measure in measures),
+            )
             for one in points
             if one.snapshot is not None or one.problem
         ),
@@ -117,6 +131,7 @@ def training_of(
         missing,
         skipped,
         selection.address,
+        tuple((f"{side.name} ({role})", tuple(side.tokens)) for side, role in ((queries, "query"), (keys, "key"))),
     )
 
 
@@ -174,7 +189,8 @@ def _tile(point: TrainingPoint, head: int, measure: _Measure) -> TrainingTile:
         problem = point.problem or ("has no such head" if one else "")
         return TrainingTile(point.label, point.address, point.current, "", "", problem)
     text = _text(point, head, measure)
-    return TrainingTile(point.label, point.address, point.current, data_address(one.weights[head], "weights"), text, "")
+    values = one.weights[head]
+    return TrainingTile(point.label, point.address, point.current, data_address(values, "weights"), text, "", values)
 
 
 def _chart(points: Sequence[TrainingPoint], head: int, measure: _Measure) -> TrainingChart:

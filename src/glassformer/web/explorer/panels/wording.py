@@ -1,7 +1,9 @@
 """Titles and formulas of tensors and modules, in the paper's symbols."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from glassformer.explain.matrix import Label
 from glassformer.layers.norm import RMSNorm
 
 
@@ -33,7 +35,7 @@ TENSORS: dict[str, TensorText] = {
     "context": TensorText("A V", "weighted sum of the values"),
     "concatenated": TensorText("Concat", "all heads side by side"),
     "result": TensorText("· W^O", "output of the sub-layer"),
-    "inner": TensorText("x W_1 + b_1", "inner layer"),
+    "inner": TensorText("x W_1", "inner layer"),
     "gate": TensorText("x W_gate", "gate"),
     "activated": TensorText("activation", "activated neurons"),
     "product": TensorText("gate ⊙ inner", "gated neurons"),
@@ -54,9 +56,19 @@ TENSORS: dict[str, TensorText] = {
 OF_SUBLAYERS = {
     ("cross_attention", "k"): TensorText("K = m W^K", "keys of the memory"),
     ("cross_attention", "v"): TensorText("V = m W^V", "values of the memory"),
-    ("feed_forward", "result"): TensorText("· W_2 + b_2", "output of the sub-layer"),
+    ("feed_forward", "result"): TensorText("· W_2", "output of the sub-layer"),
 }
 """Tensors by sub-layer and tap, where they differ from those of self-attention."""
+
+BIASES = {
+    "q": (("query", "b^Q"),),
+    "k": (("key", "b^K"),),
+    "v": (("value", "b^V"),),
+    "inner": (("inner", "b_1"),),
+    "gate": (("gate", "b_gate"),),
+    "result": (("output", "b^O"), ("outer", "b_2")),
+}
+"""Tensors by tap → the linear layer that computes each, by its name in the sub-layer, and the symbol of its bias."""
 
 MODULES = {
     "self_attention": "Self-attention",
@@ -88,12 +100,25 @@ def tensor_text(stage: str, path: str = "", module: Any = None) -> TensorText:
     if stage == "normed" and isinstance(_norm_of(module), RMSNorm):
         return TensorText("RMSNorm", "normalized")
     known = OF_SUBLAYERS.get((path.rpartition(".")[2], stage)) or TENSORS.get(stage) or TENSORS.get(tap)
-    return known or TensorText(tap.replace("_", " "), stage.replace("_", " "))
+    if known is None:
+        return TensorText(tap.replace("_", " "), stage.replace("_", " "))
+    return known._replace(symbol=known.symbol + _bias(stage, module))
+
+
+def _bias(stage: str, module: Any) -> str:
+    """``+ b`` of a tensor that a linear layer computes, if this layer has a bias."""
+    layers = ((getattr(module, name, None), symbol) for name, symbol in BIASES.get(stage, ()))
+    return next((f" + {symbol}" for layer, symbol in layers if getattr(layer, "bias", None) is not None), "")
 
 
 def _norm_of(module: Any) -> Any:
     """Normalization of a stack, an embedding or an ``AddNorm``; None of another module."""
     return getattr(module, "final_norm", None) or getattr(module, "norm", None)
+
+
+def in_quotes(word: Label) -> str:
+    """A word of a vocabulary in a sentence, without the marks of word boundaries."""
+    return replace(word, side="vocabulary").plain
 
 
 def module_title(part: str, layer: int | None, sublayer: str, pre: bool = False) -> str:

@@ -1,5 +1,6 @@
 // @ts-check
-// The keyboard: Esc goes a level up, arrow keys move within a table and along the steps, Enter follows a number.
+// The keyboard: Esc goes a level up, arrow keys move within a table and along the steps, with Shift a step of the
+// target from everywhere; Enter follows a number.
 
 /** @type {Record<string, [number, number]>} */
 const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -10,6 +11,7 @@ export function listenToKeys() {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") return up(event, target);
     if (event.key === "Enter" && target.matches("[data-href]")) return follow(event, target);
+    if (event.shiftKey) return step(event, target);
     if (!(event.key in MOVES) && event.key !== "Home" && event.key !== "End") return;
     const cell = target.closest(".numbers td");
     if (cell instanceof HTMLTableCellElement) return moveInTable(event, cell);
@@ -33,6 +35,18 @@ function up(event, target) {
     event.preventDefault();
     link.click();
   }
+}
+
+/**
+ * Shift with an arrow is the step before or after, but for where it marks text or moves a bar.
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ */
+function step(event, target) {
+  const [, right] = MOVES[event.key] ?? [0, 0];
+  if (!right || target.closest("input, select, textarea, canvas")) return;
+  event.preventDefault();
+  document.getElementById(right < 0 ? "step-before" : "step-after")?.click();
 }
 
 /**

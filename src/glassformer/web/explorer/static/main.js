@@ -3,16 +3,19 @@
 
 import { listenToCanvases } from "./canvas.js";
 import { listenToExports } from "./exports.js";
+import { listenToFold } from "./fold.js";
 import { listenToForms } from "./forms.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
 import { listenToLab } from "./lab.js";
+import { listenToLines } from "./lines.js";
 import { listenToJobs } from "./live.js";
 import { listenToSliders, restoreSliders, settingsOfSliders } from "./output.js";
 import { listenToTheme } from "./theme.js";
 import { listenToTraining, updateTraining } from "./training.js";
 
 const PAUSE = 160; // milliseconds without a key, after which an edited sentence is sent
+const IDLE = 700; // milliseconds without a new view, after which an analysis begins that cannot give way
 const FIELDS = ["source", "target", "mode", "run", "checkpoint"];
 const LEVELS = ["model", "layer", "head", "matrix", "cell"];
 
@@ -65,9 +68,11 @@ async function show(address, history, part = "first") {
   }
 }
 
-/** Ask for the analyses that the shown view lacks. */
+/** Ask for the analyses that the shown view lacks; for some of them when nothing has been done for a moment. */
 function complete() {
-  if (document.querySelector("[data-pending]")) void show(location.search || "?", "none", "whole");
+  const ask = () => void show(location.search || "?", "none", "whole");
+  if (document.querySelector("[data-pending='']")) ask();
+  else if (document.querySelector("[data-pending]")) timer = window.setTimeout(() => !dirty.size && ask(), IDLE);
   else goOn();
 }
 
@@ -105,12 +110,14 @@ function swap(page) {
   const editing = focused?.closest("#input") !== null && focused?.closest("#input") !== undefined;
   const changed = document.body.dataset.level !== page.body.dataset.level;
   const sliders = settingsOfSliders();
+  const open = [...document.querySelectorAll("details[data-key][open]")].map((one) => one.getAttribute("data-key") ?? "");
   const typed = focused instanceof HTMLInputElement && focused.value !== focused.defaultValue ? focused.value : null;
   const values = FIELDS.map((name) => /** @type {const} */ ([name, field(page, name)?.value])); // before menus are emptied
   for (const slot of document.querySelectorAll("[data-slot]")) {
     const fresh = page.querySelector(`[data-slot="${slot.getAttribute("data-slot")}"]`);
     if (fresh && fresh.innerHTML !== slot.innerHTML) slot.replaceChildren(...fresh.childNodes);
   }
+  for (const one of document.querySelectorAll("details[data-key]")) one.toggleAttribute("open", open.includes(one.getAttribute("data-key") ?? ""));
   restoreSliders(sliders);
   document.title = page.title;
   document.body.dataset.level = page.body.dataset.level;
@@ -237,9 +244,11 @@ window.addEventListener("popstate", () => {
   void show(location.search || "?", "none");
 });
 
+listenToFold();
 listenToKeys();
 listenToLab();
 listenToHover();
+listenToLines();
 listenToExports();
 listenToJobs();
 listenToSliders();

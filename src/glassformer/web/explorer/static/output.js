@@ -114,12 +114,32 @@ function write(panel, probabilities, settings) {
   }
   const left = probabilities.filter((one) => one > 0).length;
   const entropy = probabilities.reduce((sum, one) => (one > 0 ? sum - one * Math.log(one) : sum), 0);
-  set(panel, "[data-others]", Math.max(0, 1 - listed).toFixed(4));
+  for (const place of panel.querySelectorAll("[data-others]")) place.textContent = Math.max(0, 1 - listed).toFixed(4);
   set(panel, "[data-entropy]", entropy.toFixed(2));
+  writeTerms(panel, probabilities, entropy);
   set(panel, "[data-left]", left === 1 ? "1 word can be drawn" : `${left.toLocaleString("en")} words can be drawn`);
   set(panel, "output[for=temperature]", settings.temperature.toFixed(2));
   set(panel, "output[for=top_k]", settings.topK >= probabilities.length ? "all" : settings.topK.toLocaleString("en"));
   set(panel, "output[for=top_p]", settings.topP.toFixed(2));
+}
+
+/**
+ * The terms of the entropy, in the table below it.
+ * @param {HTMLElement} panel
+ * @param {Float64Array} probabilities
+ * @param {number} entropy
+ */
+function writeTerms(panel, probabilities, entropy) {
+  let listed = 0;
+  for (const row of panel.querySelectorAll(".entropy tr[data-index]")) {
+    if (!(row instanceof HTMLElement)) continue;
+    const value = probabilities[Number(row.dataset.index)];
+    const term = value > 0 ? -value * Math.log(value) : 0;
+    listed += term;
+    set(row, "[data-p]", value.toFixed(4));
+    set(row, "[data-term]", term.toFixed(4));
+  }
+  set(panel, "[data-rest]", Math.max(0, entropy - listed).toFixed(4));
 }
 
 /**
