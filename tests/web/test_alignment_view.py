@@ -197,7 +197,10 @@ def test_gold_links_are_found_in_the_files_of_the_run(tiny: TinyRun, tmp_path: P
     assert "from val.align" in html
     assert 'value="0-0 3?3"' in html
     assert "from val.align" in html_of(session, source="she sings", target="elle  chante")
-    assert "aligns best here" not in html_of(session, target="le chat")
+    without = html_of(session, target="le chat")
+    assert "aligns best here" not in without
+    assert "panel=atlas" in without.partition("Which head aligns?")[2].partition("</p>")[0]
+    assert "nothing here can say" not in html
     assert "from the address" in html_of(session, gold="0-0")
 
 
@@ -208,7 +211,9 @@ def test_run_without_readable_files_has_no_gold(tiny: TinyRun, tmp_path: Path, c
     shutil.copytree(tiny.run, tmp_path / "run")
     (tmp_path / "run" / "config.toml").write_text(config, encoding="utf-8")
     session = Session(tmp_path / "run", WebSettings())
-    assert "aligns best here" not in html_of(session)
+    html = html_of(session)
+    assert "aligns best here" not in html
+    assert "Which head aligns?" not in html  # the atlas could not tell either
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,43 @@ def test_views_fit_the_window(page: Any, served: ServedPage, view: str, width: i
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_answer_of_a_click_is_in_sight_in_one_column(page: Any, served: ServedPage) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+
+    def top_of(selector: str) -> float:
+        top: float = page.evaluate("s => document.querySelector(s).getBoundingClientRect().top", selector)
+        return top
+
+    open_view(page, served, **FORCED, step=2)
+    page.get_by_role("link", name="by head").click()
+    page.wait_for_selector(".lab")
+    wait_until(page, "() => document.querySelector('.stage').getBoundingClientRect().top < 422")
+    assert top_of(".stage") >= -1
+    open_view(page, served, **{**FORCED, **PLACE, "stage": "weights"})
+    page.locator(".numbers td a").nth(5).click()
+    wait_for_level(page, "cell")
+    wait_until(page, "() => Math.abs(document.querySelector('.cell').getBoundingClientRect().top) < 422")
+    assert top_of(".cell") >= -1
+    shown = page.evaluate("scrollY")
+    page.locator(".steps a").last.click()  # the timeline is always in sight, and the view stays
+    wait_until(page, "() => document.querySelector('.steps li:last-child [aria-current]') !== null")
+    assert page.evaluate("scrollY") == shown
+
+
+def test_step_of_the_address_is_in_sight_in_the_timeline(page: Any, served: ServedPage) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    inside = """() => {
+      const boxes = [".steps", ".steps [aria-current]"].map(s => document.querySelector(s).getBoundingClientRect());
+      const [outer, inner] = boxes;
+      return outer.left <= inner.left && inner.right <= outer.right;
+    }"""
+    count = len(served.example().predicted_ids)
+    for step in (0, count // 2, count - 1, 0):
+        open_view(page, served, **FORCED, step=step)
+        assert page.evaluate(inside), step
+    assert page.evaluate("document.querySelector('.steps').scrollWidth > document.querySelector('.steps').clientWidth")
+
+
 def test_first_view_is_small(page: Any, served: ServedPage) -> None:
     context = page.context.browser.new_context()
     tab = context.new_page()

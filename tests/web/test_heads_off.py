@@ -1,5 +1,6 @@
 """Heads that are switched off: the address, the edits, and the numbers of the lab."""
 
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
@@ -119,3 +120,38 @@ def test_page_shows_chips_and_no_false_alarm(session: Session) -> None:
     html = render_page(session, matrix).html
     assert "was replaced" in html
     assert "✗" not in html
+
+
+@pytest.mark.parametrize(
+    ("task", "query"),
+    [
+        ("translation", f"{FORCED}&step=2"),
+        ("masked", "?source=the+[MASK]+cat&step=2"),
+        ("language", "?source=the+old+cat&step=1"),
+    ],
+)
+def test_heads_are_measured_by_the_selected_word_alone(
+    task: str, query: str, tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tiny.run if task == "translation" else made(tmp_path_factory, task).run
+    traced = Session(folder, WebSettings()).examine(selected(f"{query}&panel=lab&effect=word"), [])
+    original, step = traced.original, traced.selection.step
+    assert step is not None
+    ablation = head_ablation(original.model, Inputs.of(original), torch.tensor([original.predicted_ids]))
+    lab = lab_of(traced, "")
+    expected = [aligned(value, 3) for value in ablation.change[:, :, 0, step].flatten().tolist()]
+    assert [head.change for row in lab.rows for head in row.heads] == expected
+    word = original.sides[-1].vocabulary.tokens([original.predicted_ids[step]])[0]
+    assert lab.measured == f"“{word}”, in nats"
+    assert [one.current for one in lab.effects] == [False, True]
+    whole = lab_of(replace(traced, selection=selected(lab.effects[0].address)), "")
+    assert "in nats a token" in whole.measured
+    assert whole.rows != lab.rows
+
+
+def test_step_without_prediction_has_heads_by_all_words_only(tmp_path_factory: pytest.TempPathFactory) -> None:
+    session = Session(made(tmp_path_factory, "masked").run, WebSettings())
+    traced = session.examine(selected("?source=the+[MASK]+cat&step=1&panel=lab&effect=word"), [])
+    lab = lab_of(traced, "")
+    assert lab.effects == ()
+    assert lab.measured == "the hidden words, in nats a token"

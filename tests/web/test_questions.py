@@ -52,7 +52,7 @@ def test_view_that_is_not_a_head_has_no_questions_of_a_head(session: Session, qu
 def test_word_leads_to_every_view_that_explains_it_but_the_open_one() -> None:
     chosen = Selection(panel="lens", step=2, part="decoder", layer=1)
     assert [one.text for one in questions_of_word(chosen, ["lens", "lab"])] == ["by head"]
-    assert answers(questions_of_word(chosen, ["lab"]))["by head"] == Selection(panel="lab", step=2)
+    assert answers(questions_of_word(chosen, ["lab"]))["by head"] == Selection(panel="lab", step=2, effect="word")
     assert questions_of_word(chosen, ["tour"]) == []
 
 

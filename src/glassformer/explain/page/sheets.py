@@ -110,7 +110,7 @@ def summary_of(matrix: Matrix, complete: bool = True) -> str:
     if matrix.scale.kind == "weights":
         row, column = matrix.rows.labels[high[0]].plain, matrix.columns.labels[high[1]].plain
         attends = matrix.rows.name in ("", "query")  # other tensors from 0 to 1 are probabilities
-        where = f"{row} attends to {column}" if attends else _named(matrix, high)
+        where = f"{row} attends to {column}" if attends else f"{column}, in row {row}"
         largest = f"The largest {'weight' if attends else 'number'} is {weight(values[high])}: {where}"
         if not complete:
             return f"{largest}."

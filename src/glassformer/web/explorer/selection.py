@@ -24,7 +24,8 @@ class Selection:
     ``part``, ``layer`` and ``sublayer`` name a module: ``decoder``, 1, ``cross_attention``. ``stage`` is the name of a
     tensor of that module, ``row`` and ``column`` a number in it, ``step`` the position of the target that is explained.
     ``panel`` is another view, a row of ``VIEWS``. ``donor`` is the second sentence, from which activations are patched,
-    and ``grid`` the group of activations that the lab compares. ``other_run``, ``other_checkpoint`` and
+    and ``grid`` the group of activations that the lab compares. ``effect`` is ``word`` where the lab measures heads by
+    the selected word alone. ``other_run``, ``other_checkpoint`` and
     ``other_source`` are where the side that a comparison puts beside this one differs.
     """
 
@@ -45,6 +46,7 @@ class Selection:
     panel: str = ""
     donor: str = ""
     grid: str = ""
+    effect: str = ""
     other_run: str = ""
     other_checkpoint: str = ""
     other_source: str = ""
@@ -112,7 +114,7 @@ class Selection:
     def at_model(self) -> "Selection":
         """The whole model, with the same input."""
         place = replace(self, part="", layer=None, sublayer="", head=None, stage="", row=None, column=None, panel="")
-        place = replace(place, other_run="", other_checkpoint="", other_source="")
+        place = replace(place, other_run="", other_checkpoint="", other_source="", effect="")
         return replace(place, reading="", order="", side="", position=None, dimension=None, merge=None, beam=None)
 
     def at_module(self, part: str, layer: int | None = None, sublayer: str = "") -> "Selection":
@@ -204,6 +206,7 @@ KEYS: dict[str, Key] = {
     "panel": _text_key("panel"),
     "donor": _text_key("donor"),
     "grid": _text_key("grid"),
+    "effect": _text_key("effect"),
     "other_run": _text_key("other_run"),
     "other_checkpoint": _text_key("other_checkpoint"),
     "other_source": _text_key("other_source"),

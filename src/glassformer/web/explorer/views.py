@@ -1,13 +1,14 @@
 """Views of the whole model besides that of its attention: a row of one table each."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from glassformer.explain.analysis.interventions import attentions
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
-from glassformer.web.explorer.atlas_request import view_of_atlas
+from glassformer.web.explorer.atlas_request import USUAL_SENTENCES, view_of_atlas
 from glassformer.web.explorer.exports.analyses import (
     ALIGNMENT,
     ATLAS,
@@ -81,7 +82,11 @@ def _alignment(session: Session, traced: TracedSelection) -> AlignmentView:
     explored, example = traced.explored, traced.example
     assert isinstance(explored, ExploredTranslator)
     run_gold = session.texts[traced.run.name].gold(example.source, example.target)
-    return alignment_of(example, traced.selection, explored.translator.read_by(), run_gold, traced.notes)
+    view = alignment_of(example, traced.selection, explored.translator.read_by(), run_gold, traced.notes)
+    measured = session.texts[traced.run.name].validation("translation", USUAL_SENTENCES)
+    if view.scored or view.message or not any(one.gold for one in measured):
+        return view
+    return replace(view, atlas=replace(traced.selection.at_model(), panel="atlas").address)
 
 
 def _vectors(session: Session, traced: TracedSelection) -> VectorsView:

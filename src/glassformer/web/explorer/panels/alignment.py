@@ -112,6 +112,8 @@ class AlignmentView:
     download: str = ""
     address: str = ""
     scored: bool = False
+    atlas: str = ""
+    """Address of the error rates over other sentences, for a sentence without gold links."""
 
 
 def alignment_of(

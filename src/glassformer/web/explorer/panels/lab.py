@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 from urllib.parse import quote_plus
 
 import torch
@@ -9,7 +10,7 @@ import torch
 from glassformer.explain.analysis.heads import HeadAblation, head_ablation
 from glassformer.explain.analysis.interventions import Inputs, attentions
 from glassformer.explain.example import Example
-from glassformer.explain.matrix import Scale
+from glassformer.explain.matrix import Label, Scale
 from glassformer.explain.page.sheets import shade_class
 from glassformer.text.decimals import aligned
 from glassformer.web.explorer.interventions import HeadOff, Intervention, place_text
@@ -40,6 +41,14 @@ class ToggleRow:
     heads: tuple[HeadToggle, ...]
 
 
+class EffectChoice(NamedTuple):
+    """Tokens by which heads are measured: all predicted ones, or that of the selected step."""
+
+    text: str
+    address: str
+    current: bool
+
+
 @dataclass(frozen=True)
 class LabView:
     """``pending`` is true if numbers of the heads follow in a second answer."""
@@ -53,6 +62,9 @@ class LabView:
     """Address of a matrix of attention weights, whose rows can be edited."""
     unit: str
     """Name of the predicted tokens, whose log-probability changes."""
+    measured: str
+    """Tokens that the numbers of the heads are about, and their unit."""
+    effects: tuple[EffectChoice, ...]
 
 
 def lab_of(traced: TracedSelection, suggestion: str) -> LabView:
@@ -61,10 +73,12 @@ def lab_of(traced: TracedSelection, suggestion: str) -> LabView:
     count = sum(attention.n_heads for attention in attentions(original.model).values())
     note, changes = "", None
     if count <= MAX_HEADS:
-        changes = traced.result(("heads",), lambda: _changes(traced))
+        ablation = traced.result(("heads",), lambda: ablation_of(original, traced.give_way))
+        changes = None if ablation is None else _changes(ablation, predicted_step(original, selection))
     else:
         note = f"This model has {count:,} heads; each alone is switched off only in models of up to {MAX_HEADS}."
     weights = replace(_view(selection, main_attention(original), 0), stage="weights")
+    unit = {"masked": "hidden words", "language": "text"}.get(original.task, "target")
     return LabView(
         tuple(_rows(original, traced.interventions, selection, changes or {})),
         changes is None and not note,
@@ -72,7 +86,8 @@ def lab_of(traced: TracedSelection, suggestion: str) -> LabView:
         before_after_of(traced),
         patch_panel_of(traced, suggestion),
         weights.address,
-        {"masked": "hidden words", "language": "text"}.get(original.task, "target"),
+        unit,
+        *_effects(original, selection, unit),
     )
 
 
@@ -82,13 +97,37 @@ def ablation_of(original: Example, before_run: Callable[[], None] = lambda: None
     return head_ablation(original.model, Inputs.of(original), predicted, before_run=before_run)
 
 
-def _changes(traced: TracedSelection) -> dict[str, list[float]]:
-    """Change of the log-probability of what is predicted without each head, in nats a token.
+def predicted_step(original: Example, selection: Selection) -> int | None:
+    """Step of the token by which heads are measured; None for all tokens that are predicted."""
+    step = selection.step or 0
+    return step if selection.effect == "word" and _predicted(original, step) else None
 
-    Each run gives way to other views.
-    """
-    ablation = ablation_of(traced.original, traced.give_way)
-    return dict(zip(ablation.attentions, (-ablation.loss_change).tolist(), strict=True))
+
+def _predicted(original: Example, step: int) -> Label | None:
+    """Label of the token that is predicted at ``step``; None where nothing is."""
+    if step >= len(original.predicted_ids) or not bool(Inputs.of(original).counted[0, step]):
+        return None
+    return Label(original.sides[-1].vocabulary.tokens([original.predicted_ids[step]])[0])
+
+
+def _changes(ablation: HeadAblation, step: int | None) -> dict[str, list[float]]:
+    """Change of the log-probability without each head: of the token at ``step``, or the mean over all of them."""
+    change = -ablation.loss_change if step is None else ablation.change[:, :, 0, step]
+    return dict(zip(ablation.attentions, change.tolist(), strict=True))
+
+
+def _effects(original: Example, selection: Selection, unit: str) -> tuple[str, tuple[EffectChoice, ...]]:
+    """Tokens that the numbers of the heads are about, and the addresses of both choices if there are two."""
+    word = _predicted(original, selection.step or 0)
+    chosen = predicted_step(original, selection) is not None
+    text = f"the {unit}, in nats a token"
+    if word is None:
+        return text, ()
+    choices = ((f"the whole {unit}", "", not chosen), (f"“{word.visible}” alone", "word", chosen))
+    return (
+        f"“{word.visible}”, in nats" if chosen else text,
+        tuple(EffectChoice(name, replace(selection, effect=key).address, now) for name, key, now in choices),
+    )
 
 
 def _rows(

@@ -19,7 +19,7 @@ def questions_of_word(selection: Selection, views: Collection[str]) -> list[Ques
     """Views that explain the next word; ``views`` are the names of those that the example has."""
     texts = {"lens": "by layer", "lab": "by head", "attribution": "by token"}
     return [
-        Question(text, replace(selection.at_model(), panel=name).address)
+        Question(text, replace(selection.at_model(), panel=name, effect="word" if name == "lab" else "").address)
         for name, text in texts.items()
         if name in views and name != selection.panel
     ]

@@ -1,6 +1,7 @@
 // @ts-check
 // The page: links and inputs change the address, and the server's panels of the new address take the old ones' place.
 
+import { arrive, placeOf, showStep } from "./arrival.js";
 import { listenToCanvases } from "./canvas.js";
 import { listenToExports } from "./exports.js";
 import { listenToFold } from "./fold.js";
@@ -55,7 +56,9 @@ async function show(address, history, part = "first") {
     if (!page.querySelector("[data-slot]")) throw new Error(text.trim() || `The server answered ${answer.status}.`);
     if (history === "push") window.history.pushState(null, "", address);
     if (history === "replace") window.history.replaceState(null, "", address);
+    const before = placeOf(document);
     await move(page);
+    if (history === "push") arrive(before);
     if (part === "first") say(page.title.split(" · ")[0] ?? "");
     if (part === "first") complete();
     else window.setTimeout(() => request === pending && complete(), PAUSE);
@@ -123,6 +126,7 @@ function swap(page) {
   document.body.dataset.level = page.body.dataset.level;
   for (const [name, value] of values) copyValue(name, value, focused);
   updateTraining();
+  showStep();
   if (editing) return;
   const same = key ? document.querySelector(`[data-key="${CSS.escape(key)}"], #${CSS.escape(key)}`) : null;
   if (typed !== null && same instanceof HTMLInputElement && same.type === "text") same.value = typed;
@@ -256,4 +260,5 @@ listenToTheme();
 listenToCanvases();
 listenToTraining();
 listenToForms();
+showStep();
 complete();
