@@ -1,16 +1,19 @@
 """Heads that are switched off: the address, the edits, and the numbers of the lab."""
 
 from dataclasses import replace
+from io import BytesIO
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 import torch
 
 from glassformer.explain.analysis.heads import head_ablation
 from glassformer.explain.analysis.interventions import Inputs, attentions
+from glassformer.explain.matrix import Label
 from glassformer.text.decimals import aligned
 from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_interventions
-from glassformer.web.explorer.page import render_page
+from glassformer.web.explorer.page import export_panel, render_page
 from glassformer.web.explorer.panels.lab import lab_of
 from glassformer.web.explorer.selection import Selection, parse_address
 from glassformer.web.explorer.session import Session
@@ -134,7 +137,8 @@ def test_heads_are_measured_by_the_selected_word_alone(
     task: str, query: str, tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tiny.run if task == "translation" else made(tmp_path_factory, task).run
-    traced = Session(folder, WebSettings()).examine(selected(f"{query}&panel=lab&effect=word"), [])
+    session = Session(folder, WebSettings())
+    traced = session.examine(selected(f"{query}&panel=lab&effect=word"), [])
     original, step = traced.original, traced.selection.step
     assert step is not None
     ablation = head_ablation(original.model, Inputs.of(original), torch.tensor([original.predicted_ids]))
@@ -142,8 +146,11 @@ def test_heads_are_measured_by_the_selected_word_alone(
     expected = [aligned(value, 3) for value in ablation.change[:, :, 0, step].flatten().tolist()]
     assert [head.change for row in lab.rows for head in row.heads] == expected
     word = original.sides[-1].vocabulary.tokens([original.predicted_ids[step]])[0]
-    assert lab.measured == f"“{word}”, in nats"
+    assert lab.measured == f"{Label(word, 'vocabulary').plain}, in nats"
     assert [one.current for one in lab.effects] == [False, True]
+    file = b"".join(export_panel(session, f"{query}&panel=lab&effect=word", "npz").pieces)
+    saved = np.load(BytesIO(file))["log_probability_change"]
+    assert saved == pytest.approx(ablation.change[:, :, 0, step].double().numpy(), abs=1e-6)
     whole = lab_of(replace(traced, selection=selected(lab.effects[0].address)), "")
     assert "in nats a token" in whole.measured
     assert whole.rows != lab.rows

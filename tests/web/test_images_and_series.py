@@ -8,14 +8,19 @@ import numpy as np
 import pytest
 
 from glassformer.errors import CheckpointError, DataError
-from glassformer.web.explorer.arrays import ExploredSeries
+from glassformer.text.decimals import decimal
+from glassformer.web.explorer import arrays
+from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
 from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import load_explored
 from glassformer.web.explorer.page import render_page
+from glassformer.web.explorer.panels.heads import SMALL_WEIGHTS, head_rows
+from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.runs import version_of
-from glassformer.web.explorer.selection import Selection
+from glassformer.web.explorer.selection import Selection, parse_address
 from glassformer.web.explorer.session import Session
 from glassformer.web.settings import WebSettings, check_explorable
+from tiny_run import TinyRun
 from tiny_tasks import TinyTask, made
 
 PATH = "encoder.layers.0.self_attention"
@@ -243,3 +248,64 @@ def test_files_are_refused_where_texts_are_read(tmp_path_factory: pytest.TempPat
 
 def test_pages_of_classes_have_no_sliders_of_sampling(images: TinyTask) -> None:
     assert 'class="sliders"' not in render_page(Session(images.run, WebSettings()), "").html
+
+
+@pytest.mark.parametrize(("task", "reader"), [("images", "read_images"), ("forecasting", "prepare_series")])
+def test_checkpoints_of_a_run_read_its_data_once(
+    task: str, reader: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(made(tmp_path_factory, task).run, tmp_path / "run")
+    first = next((tmp_path / "run" / "checkpoints").glob("step_*"))
+    shutil.copytree(first, first.with_name("step_00009999"))
+    calls = []
+    original = getattr(arrays, reader)
+    monkeypatch.setattr(arrays, reader, lambda *given: calls.append(given) or original(*given))
+    session = Session(tmp_path / "run", WebSettings())
+    traced = session.examine(Selection(source="1", checkpoint="step_00009999"), [])
+    while training_series(session, traced).missing:
+        pass
+    other = session.examine(Selection(source="1", checkpoint=first.name), [])
+    assert other.explored is not traced.explored
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("task", ["images", "forecasting"])
+def test_other_data_are_read_anew(task: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = made(tmp_path_factory, task).run
+    shutil.copytree(run, tmp_path / "run")
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text(encoding="utf-8").replace("batch_size = 8", "batch_size = 4"), encoding="utf-8")
+    first, same, other = (
+        load_explored(next((folder / "checkpoints").glob("step_*"))) for folder in (run, run, tmp_path / "run")
+    )
+    assert isinstance(first, ExploredImages | ExploredSeries)
+    assert first.field
+    for one, shared in ((same, True), (other, False)):
+        assert isinstance(one, ExploredImages | ExploredSeries)
+        one.share_data([first])
+        assert any(name in vars(one) for name in first.read_once) == shared
+
+
+def test_course_of_images_has_no_loss_of_a_text_and_its_own_scale(images: TinyTask) -> None:
+    session = Session(images.run, WebSettings())
+    traced = session.examine(Selection(source="1"), [])
+    view = training_series(session, traced)
+    assert [chart.title for chart in view.charts] == ["entropy of a row, nats"]
+    head = int(view.title.rpartition(" ")[2])
+    largest = float(traced.example.trace[f"{PATH}.weights"][0, head].max())
+    assert view.axes.endswith(f"colors from 0 to {decimal(largest)}")
+
+
+def test_pictures_of_small_weights_have_a_stated_scale(images: TinyTask, tiny: TinyRun) -> None:
+    for folder, query in ((images.run, "?source=1"), (tiny.run, "?source=the+old+cat+sleeps")):
+        traced = Session(folder, WebSettings()).examine(parse_address(query)[0], [])
+        for row in head_rows(traced.example, traced.selection):
+            path = parse_address(row.address)[0].path
+            weights = traced.example.trace[f"{path}.weights"][0].double().numpy()
+            small = weights.max() < SMALL_WEIGHTS
+            assert (f"colors from 0 to {decimal(float(weights.max()))}" in row.note) == small
+            brightest = weights.max() if small else 1.0
+            assert row.brightest == brightest
+            assert [one.picture for one in row.heads] == [
+                data_address(one / brightest, "weights", 64) for one in weights
+            ]

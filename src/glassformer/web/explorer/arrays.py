@@ -4,7 +4,7 @@ Files of the command line come first, then the run's own validation data, where 
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,10 +45,32 @@ class Numbered:
 
     translates = False
     run: LoadedRun
+    folder: Path
+    files: tuple[Path, ...]
+    read_once = ("validation", "series", "windows", "tables")
+    """Properties that have read files."""
 
     @property
     def model(self) -> Any:
         return self.run.model
+
+    @property
+    def format(self) -> ImageFormat | SeriesFormat:
+        raise NotImplementedError
+
+    def share_data(self, others: Iterable[object]) -> None:
+        """Take what a model of the same data has read, such as another checkpoint, instead of reading it again."""
+        for one in others:
+            if type(one) is type(self) and isinstance(one, Numbered) and one is not self and self._reads_the_same(one):
+                for name in self.read_once:
+                    if name in vars(one):
+                        vars(self).setdefault(name, vars(one)[name])
+
+    def _reads_the_same(self, other: "Numbered") -> bool:
+        with suppress(DataError):
+            same = self.files == other.files and self.format == other.format
+            return same and _data_of(self.folder) == _data_of(other.folder)
+        return False
 
     @property
     def field(self) -> NumberField:

@@ -76,7 +76,7 @@ def _compute(session: Session, traced: TracedSelection, checkpoint: Path, path: 
     if size > LARGEST:
         return StoredSnapshot(None, f"an attention of {size:,} numbers is too large for a series; shorten the text")
     try:
-        explored = load_explored(checkpoint, session.settings.inputs)
+        explored = load_explored(checkpoint, session.settings.inputs, [traced.explored])
         if explored.translates != traced.explored.translates:
             return StoredSnapshot(None, "is a model of another task")
         selection = replace(traced.selection, mode="forced", target=target)

@@ -1,6 +1,6 @@
 """A loaded checkpoint, and the example that it makes of an input: one class for each kind of input."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -175,15 +175,17 @@ class ExploredText(Texts):
         return text.strip()
 
 
-def load_explored(path: Path, files: tuple[Path, ...] = ()) -> ExploredModel:
-    """Load a checkpoint. ``files`` are images or tables to look at.
+def load_explored(path: Path, files: tuple[Path, ...] = (), others: Iterable[ExploredModel] = ()) -> ExploredModel:
+    """Load a checkpoint. ``files`` are images or tables to look at; ``others`` may have read the same data already.
 
     ``CheckpointError`` for an unknown task, ``DataError`` for files of a run that reads texts.
     """
     task = task_at(path)
     if task in ("images", "forecasting"):
         kind = ExploredImages if task == "images" else ExploredSeries
-        return kind(load_run(path), path, files)
+        found = kind(load_run(path), path, files)
+        found.share_data(others)
+        return found
     if files:
         raise DataError(f"{files[0]}: a run of {task} reads texts, not files; type the text into the page")
     return ExploredTranslator(Translator.load(path)) if task == "translation" else ExploredText(load_run(path))

@@ -219,7 +219,7 @@ class Session:
     def _load(self, path: Path) -> ExploredModel:
         key = version_of(path)
         if key not in self._models:
-            self._models[key] = load_explored(path, self.settings.inputs)
+            self._models[key] = load_explored(path, self.settings.inputs, self._models.values())
         self._models.move_to_end(key)
         while len(self._models) > MODELS_IN_MEMORY:
             self._forget(self._models.popitem(last=False)[1])

@@ -22,7 +22,7 @@ from glassformer.web.explorer.exports.content import (
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT, view_of
 from glassformer.web.explorer.panels.before_after import PROBABILITIES, kinds_of
-from glassformer.web.explorer.panels.lab import MAX_HEADS, ablation_of
+from glassformer.web.explorer.panels.lab import MAX_HEADS, ablation_of, predicted_step
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.patch_grid import patch_panel_of
 from glassformer.web.explorer.panels.timeline import probability_of
@@ -67,18 +67,22 @@ def _beam(session: Session, traced: TracedSelection) -> ExportContent:
 
 
 def _heads_off(session: Session, traced: TracedSelection) -> ExportContent:
-    """The change of the target's log-probability without each head."""
+    """The change of the log-probability without each head: of the target, or of the selected word."""
     known = attentions(traced.original.model)
     if sum(attention.n_heads for attention in known.values()) > MAX_HEADS:
         raise DataError(f"the model has more than {MAX_HEADS} heads, and each is switched off once; use Python")
     ablation = ablation_of(traced.original)
-    changes = (-ablation.loss_change).double().cpu().numpy()
+    step = predicted_step(traced.original, traced.selection)
+    measured = -ablation.loss_change if step is None else ablation.change[:, :, 0, step]
+    changes = measured.double().cpu().numpy()
     largest = float(np.abs(changes).max())
     short = (path.replace(".layers.", " ").removesuffix("_attention").replace(".", " ") for path in ablation.attentions)
     rows = Axis.of("stack, layer, attention", short)
     columns = Axis.of("head", map(str, range(changes.shape[1])))
     title = "change of the log-probability without each head"
-    scale = Scale("nats a token", -largest, largest)
+    title += "" if step is None else f", at step {step}"
+    scale = Scale("nats a token" if step is None else "nats", -largest, largest)
+    of = "-ablation.loss_change" if step is None else f"ablation.change[:, :, 0, {step}]"
     return ExportContent(
         name="heads_off",
         title=title,
@@ -91,7 +95,8 @@ def _heads_off(session: Session, traced: TracedSelection) -> ExportContent:
         ),
         code=(
             "predicted = torch.tensor([example.predicted_ids])",
-            "values = -head_ablation(example.model, Inputs.of(example), predicted).loss_change  # attention × head",
+            "ablation = head_ablation(example.model, Inputs.of(example), predicted)",
+            f"values = {of}  # attention × head",
             "print(values)",
         ),
     )

@@ -6,13 +6,15 @@ from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.explain.matrix import WEIGHTS, Axis, Matrix
 from glassformer.explain.page.sheets import entropy, summary_of
-from glassformer.text.decimals import aligned
+from glassformer.text.decimals import aligned, decimal
 from glassformer.web.explorer.panels.sentence import _module as module_of
 from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.selection import Selection
 
 LARGEST = 64
 """Rows and columns of a picture; a longer attention is pooled."""
+SMALL_WEIGHTS = 0.5
+"""Largest weight of an attention below which its pictures have a scale of their own, which is stated."""
 TITLES = {
     "cross_attention": "The decoder attends to the source",
     "self_attention": "attends to itself",
@@ -42,8 +44,10 @@ class HeadRow:
     rows_title: str
     columns_title: str
     heads: tuple[HeadPicture, ...]
-    note: str = ""
-    """Size of the block of weights that a pixel stands for; empty for a single weight."""
+    note: str
+    """Weights that a pixel stands for, if several, and the scale of the colors, if it does not end at 1."""
+    brightest: float
+    """Weight of the brightest color."""
 
 
 def head_rows(example: Example, selection: Selection, path: str = "") -> list[HeadRow]:
@@ -60,12 +64,14 @@ def _row(example: Example, selection: Selection, path: str) -> HeadRow:
     rows, columns = Axis(queries.name, queries.labels), Axis(keys.name, keys.labels)
     module = selection.at_module(part, layer, sublayer)
     pictures = []
-    for number, one in enumerate(example.trace[f"{path}.weights"][0].double().cpu().numpy()):
+    weights = example.trace[f"{path}.weights"][0].double().cpu().numpy()
+    brightest = _brightest(float(weights.max()))
+    for number, one in enumerate(weights):
         matrix = Matrix(one, rows, columns, f"head {number}", WEIGHTS)
         pictures.append(
             HeadPicture(
                 number,
-                data_address(one, "weights", LARGEST),
+                data_address(one / brightest, "weights", LARGEST),
                 summary_of(matrix),
                 f"entropy {aligned(entropy(one), 2)}",
                 replace(module, head=number, stage="weights").address,
@@ -83,10 +89,18 @@ def _row(example: Example, selection: Selection, path: str) -> HeadRow:
         f"{queries.name} (query)",
         f"{keys.name} (key)",
         tuple(pictures),
-        _note(len(queries.labels), len(keys.labels)),
+        _note(len(queries.labels), len(keys.labels), brightest),
+        brightest,
     )
 
 
-def _note(rows: int, columns: int) -> str:
+def _brightest(largest: float) -> float:
+    """Weight of the brightest color: 1, or the largest weight where all are small and would be one dark square."""
+    return largest if 0 < largest < SMALL_WEIGHTS else 1.0
+
+
+def _note(rows: int, columns: int, brightest: float) -> str:
     down, across = -(-rows // LARGEST), -(-columns // LARGEST)
-    return "" if down == across == 1 else f"a pixel is the largest of {down} × {across} weights"
+    pooled = "" if down == across == 1 else f"a pixel is the largest of {down} × {across} weights"
+    colors = "" if brightest == 1 else f"colors from 0 to {decimal(brightest)}"
+    return " · ".join(filter(None, (pooled, colors)))

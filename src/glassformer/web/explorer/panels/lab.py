@@ -107,7 +107,7 @@ def _predicted(original: Example, step: int) -> Label | None:
     """Label of the token that is predicted at ``step``; None where nothing is."""
     if step >= len(original.predicted_ids) or not bool(Inputs.of(original).counted[0, step]):
         return None
-    return Label(original.sides[-1].vocabulary.tokens([original.predicted_ids[step]])[0])
+    return Label(original.sides[-1].vocabulary.tokens([original.predicted_ids[step]])[0], "vocabulary")
 
 
 def _changes(ablation: HeadAblation, step: int | None) -> dict[str, list[float]]:
@@ -123,9 +123,10 @@ def _effects(original: Example, selection: Selection, unit: str) -> tuple[str, t
     text = f"the {unit}, in nats a token"
     if word is None:
         return text, ()
-    choices = ((f"the whole {unit}", "", not chosen), (f"“{word.visible}” alone", "word", chosen))
+    every = f"all {unit}" if original.task == "masked" else f"the whole {unit}"
+    choices = ((every, "", not chosen), (f"{word.plain} alone", "word", chosen))
     return (
-        f"“{word.visible}”, in nats" if chosen else text,
+        f"{word.plain}, in nats" if chosen else text,
         tuple(EffectChoice(name, replace(selection, effect=key).address, now) for name, key, now in choices),
     )
 

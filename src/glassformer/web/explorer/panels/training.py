@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from glassformer.alignment.links import Links
 from glassformer.explain.analysis.learning import READINGS, HeadSnapshot, best_head, best_reading
 from glassformer.explain.example import Example
-from glassformer.text.decimals import aligned
+from glassformer.text.decimals import aligned, decimal
 from glassformer.web.explorer.panels.head_picker import PickerRow, picker_rows
 from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.selection import Selection
@@ -107,13 +107,14 @@ def training_of(
     known = [one.snapshot for one in points if one.snapshot is not None]
     head = _head(example, selection, path, known, gold)
     measures, reading = _measures(known, head, gold)
+    largest = max((float(one.weights[head].max()) for one in known if head < len(one.weights)), default=1.0) or 1.0
     place = f"{path.replace('.layers.', ' layer ').replace('.', ' ').replace('_', '-')}, head {head}"
     return TrainingView(
         place,
         "" if missing else _summary(points, head, measures[0]),
-        f"rows: {queries.name} (query) · columns: {keys.name} (key)",
+        f"rows: {queries.name} (query) · columns: {keys.name} (key) · colors from 0 to {decimal(largest)}",
         tuple(picker_rows(example, selection, (path, head), {})),
-        tuple(_tile(one, head, measures[0]) for one in points),
+        tuple(_tile(one, (head, largest), measures[0]) for one in points),
         tuple(_chart(points, head, one) for one in measures),
         tuple(one.title for one in measures),
         tuple(
@@ -148,6 +149,8 @@ def _measures(known: Sequence[HeadSnapshot], head: int, gold: Links | None) -> t
     entropy = _Measure("entropy of a row, nats", 2, lambda one: float(one.entropy[head]))
     loss = _Measure("loss of this text, nats a token", 2, lambda one: one.loss)
     last = known[-1] if known else None
+    if last is not None and last.loss is None:
+        return [entropy], ""  # an image or a series has no loss of a text
     if last is None or last.words is None or head >= len(last.weights):
         return [entropy, loss], ""
     reading = best_reading(last, gold, head) if gold else 0
@@ -183,14 +186,15 @@ def _text(point: TrainingPoint, head: int, measure: _Measure) -> str:
     return "" if value is None else aligned(value, measure.digits)
 
 
-def _tile(point: TrainingPoint, head: int, measure: _Measure) -> TrainingTile:
-    one = point.snapshot
+def _tile(point: TrainingPoint, choice: tuple[int, float], measure: _Measure) -> TrainingTile:
+    """The picture of a head; ``choice`` is its number, and the weight of the brightest color, one for all pictures."""
+    one, (head, largest) = point.snapshot, choice
     if one is None or head >= len(one.weights):
         problem = point.problem or ("has no such head" if one else "")
         return TrainingTile(point.label, point.address, point.current, "", "", problem)
-    text = _text(point, head, measure)
-    values = one.weights[head]
-    return TrainingTile(point.label, point.address, point.current, data_address(values, "weights"), text, "", values)
+    text, values = _text(point, head, measure), one.weights[head]
+    picture = data_address(values / largest, "weights")
+    return TrainingTile(point.label, point.address, point.current, picture, text, "", values)
 
 
 def _chart(points: Sequence[TrainingPoint], head: int, measure: _Measure) -> TrainingChart:
