@@ -137,8 +137,8 @@ class Embedding(Structure):
         ("scale", c_float),
         ("threshold", c_int32),
         ("seed", c_uint64),
-        *((name, c_void_p) for name in ("x", "d_x", "d_matrix", "d_table")),
-        ("threads", c_int64),
+        *((name, c_void_p) for name in ("x", "d_x", "rows", "d_rows", "d_table")),
+        *((name, c_int64) for name in ("n_rows", "threads")),
     )
 
 

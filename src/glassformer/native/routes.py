@@ -23,6 +23,8 @@ from glassformer.native.forms import compiled, native_form, settings_of, shallow
 from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import PANEL_WIDTH
+from glassformer.native.shared_matrix import share_matrices
+from glassformer.native.training import NativeEmbedding, NativeOutputProjection
 
 Engine = Literal["auto", "torch", "native", "compile"]
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -110,7 +112,9 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
     if all(one.engine == "torch" for one in routes):
         return model
     fused = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
-    return swap(model, lambda module: native_form(module, id(module) in fused))
+    form = swap(model, lambda module: native_form(module, id(module) in fused))
+    share_matrices(form, (NativeEmbedding, NativeOutputProjection))
+    return form
 
 
 def _check_names(engine: str, precision: str, training: bool) -> None:

@@ -1,7 +1,8 @@
 """Training in the kernels: embeddings, stacks, the output projection with its loss, the update of the weights."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from ctypes import c_int64
+from ctypes import c_int64, c_void_p, sizeof
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from glassformer.layers.position import Offset
 from glassformer.native import abi
 from glassformer.native.library import loaded
 from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables, single_on_cpu
+from glassformer.native.shared_matrix import Use
 from glassformer.taps import has_hooks
 
 
@@ -173,14 +175,14 @@ def _stack_call(
     weights: Sequence[Tensor | None],
     gradients: Sequence[Tensor | None] = (),
 ) -> abi.TrainingStack:
-    settings, width = ctx.settings, 2 * len(ctx.settings.parts)
-    layers = (abi.Layer * (len(weights) // width))()
-    for i, weight in enumerate(weights):
-        part = getattr(layers[i // width], settings.parts[i % width // 2])
-        parameter = part.bias if i % 2 else part.weight
-        parameter.value = address(weight)
-        gradient = gradients[i] if gradients else None
-        parameter.gradient = address(gradient)
+    settings = ctx.settings
+    layers = (abi.Layer * (len(weights) // (2 * len(settings.parts))))()
+    addresses = (c_void_p * (sizeof(layers) // sizeof(c_void_p))).from_buffer(layers)  # names cost 1 µs each
+    indices = _address_indices(settings.parts, len(layers))
+    for i, weight in zip(indices, weights, strict=True):
+        addresses[i] = address(weight)
+    for i, gradient in zip(indices, gradients):
+        addresses[i + 1] = address(gradient)
     for layer in layers:
         for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
             norm.epsilon, norm.rms = settings.epsilon, settings.rms
@@ -201,6 +203,18 @@ def _stack_call(
     return call
 
 
+@functools.cache
+def _address_indices(parts: tuple[str, ...], n_layers: int) -> tuple[int, ...]:
+    """Indices of weight and bias of each part in an array of layers seen as addresses; those of gradients follow."""
+    kinds, layer = {name: kind for name, kind, *_ in abi.Layer._fields_}, sizeof(abi.Layer)
+    offsets = [
+        getattr(abi.Layer, part).offset + getattr(kinds[part], name).offset
+        for part in parts
+        for name in ("weight", "bias")
+    ]
+    return tuple((i * layer + offset) // sizeof(c_void_p) for i in range(n_layers) for offset in offsets)
+
+
 def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:
     if mask is None:
         return abi.TrainingMask()
@@ -210,6 +224,9 @@ def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:
 
 class NativeEmbedding(TokenEmbedding):
     """Embeddings, their positions and dropout in one pass, and their gradients in another, while training."""
+
+    use_weight: Use = Use()
+    """Node of ``weight`` in the graph; another one in modules that share it."""
 
     def forward(
         self,
@@ -231,14 +248,15 @@ class NativeEmbedding(TokenEmbedding):
             table = self.position(offset, ids.size(1))
         used = None if sentences is None else sentences != 0
         threshold = round(256 * cast(Dropout, self.dropout).rate)
-        result: Tensor = _Embedded.apply(ids, used, self.scale, positions, threshold, self.weight, table)
+        weight = self.use_weight(self.weight)
+        result: Tensor = _Embedded.apply(ids, used, self.scale, positions, threshold, weight, table)
         return result
 
 
 class _Embedded(torch.autograd.Function):
     """``scale`` · matrix[ids] + table[places], with dropout; 0 where ``used`` is False.
 
-    An id beyond the matrix raises ``IndexError``.
+    An id beyond the matrix raises ``IndexError``. The gradient of ``matrix`` is sparse: the rows that were read.
     """
 
     @staticmethod
@@ -268,15 +286,20 @@ class _Embedded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
         d_x = d_x.contiguous()
-        gradients = [
-            d_x.new_empty(shape) if needed else None
-            for shape, needed in zip(ctx.shapes, ctx.needs_input_grad[-2:], strict=True)
-        ]
-        call = _embedding_call(ctx, *ctx.saved_tensors)
+        (matrix_shape, table_shape), (needs_matrix, needs_table) = ctx.shapes, ctx.needs_input_grad[-2:]
+        ids, positions, used = ctx.saved_tensors
+        call = _embedding_call(ctx, ids, positions, used)
         call.d_x = d_x.data_ptr()
-        call.d_matrix, call.d_table = map(address, gradients)
+        rows = torch.empty_like(ids).flatten() if needs_matrix else None
+        d_rows = d_x.new_empty(call.tokens, call.d_model) if needs_matrix else None
+        d_table = d_x.new_empty(table_shape) if needs_table else None
+        call.rows, call.d_rows, call.d_table = map(address, (rows, d_rows, d_table))
         loaded().embed(call, True)
-        return None, None, None, None, None, *gradients
+        d_matrix = None
+        if rows is not None and d_rows is not None:
+            read = rows[None, : call.n_rows], d_rows[: call.n_rows]
+            d_matrix = torch.sparse_coo_tensor(*read, matrix_shape, check_invariants=False, is_coalesced=True)
+        return None, None, None, None, None, d_matrix, d_table
 
 
 def _embedding_call(ctx: Any, ids: Tensor, positions: Tensor | None, used: Tensor | None) -> abi.Embedding:
@@ -292,6 +315,9 @@ def _embedding_call(ctx: Any, ids: Tensor, positions: Tensor | None, used: Tenso
 class NativeOutputProjection(OutputProjection):
     """Output projection and cross-entropy in one kernel, which never stores all logits."""
 
+    use_weight: Use = Use()
+    """Node of ``weight`` in the graph; another one in modules that share it."""
+
     def cross_entropy(
         self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
     ) -> tuple[Tensor, Tensor]:
@@ -304,36 +330,51 @@ class NativeOutputProjection(OutputProjection):
                 f"hidden {list(hidden.shape)} and targets {list(target.shape)} do not fit each other "
                 f"or d_model={self.weight.size(1)}"
             )
-        loss, nll = _CrossEntropy.apply(hidden, self.weight, self.bias, target, smoothing)
+        weight = self.use_weight(self.weight)
+        loss, nll = _CrossEntropy.apply(hidden, weight, self.bias, target, smoothing)
         return loss, nll
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross-entropy whose forward pass also computes the gradients."""
+    """Cross-entropy whose forward pass also computes the gradients.
+
+    The backward pass gives them away after scaling them in place; a second one of the same graph computes them again.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         hidden, target = hidden.contiguous(), target.long().contiguous()
-        empty = torch.empty_like if len(hidden) else torch.zeros_like  # without tokens nothing is written
-        needed = any(ctx.needs_input_grad)
-        d_hidden, d_weight = (empty(hidden), empty(weight)) if needed else (None, None)
-        d_bias = empty(bias) if needed and bias is not None else None
-        call = abi.ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
-        call.bias, call.target = address(bias), target.data_ptr()
-        call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
-        for name, gradient in {"d_hidden": d_hidden, "d_weight": d_weight, "d_bias": d_bias}.items():
-            setattr(call, name, address(gradient))
-        call.threads = torch.get_num_threads()
-        loaded().projected_loss(call)
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        nll = torch.tensor(call.nll, dtype=weight.dtype)
+        ctx.save_for_backward(hidden, weight, bias, target)
+        ctx.smoothing = smoothing
+        call, ctx.gradients = _projected_loss(hidden, weight, bias, target, smoothing, any(ctx.needs_input_grad))
+        loss, nll = torch.tensor(
+            [(1 - smoothing) * call.nll + smoothing * call.smooth, call.nll], dtype=weight.dtype
+        ).unbind()
         ctx.mark_non_differentiable(nll)
-        return torch.tensor((1 - smoothing) * call.nll + smoothing * call.smooth, dtype=weight.dtype), nll
+        return loss, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, d_nll: Tensor) -> tuple[Tensor | None, ...]:
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
-        return d_hidden * d_loss, d_weight * d_loss, None if d_bias is None else d_bias * d_loss, None, None
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            hidden, weight, bias, target = ctx.saved_tensors
+            _, gradients = _projected_loss(hidden, weight, bias, target, ctx.smoothing, True)
+        return *(None if gradient is None else gradient.mul_(d_loss) for gradient in gradients), None, None
+
+
+def _projected_loss(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, needed: bool
+) -> tuple[abi.ProjectedLoss, tuple[Tensor | None, ...]]:
+    """The call of the kernel, with its results; gradients of ``hidden``, ``weight`` and ``bias`` if ``needed``."""
+    empty = torch.empty_like if len(hidden) else torch.zeros_like  # without tokens nothing is written
+    call = abi.ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
+    call.bias, call.target = address(bias), target.data_ptr()
+    call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
+    gradients = tuple(None if x is None or not needed else empty(x) for x in (hidden, weight, bias))
+    call.d_hidden, call.d_weight, call.d_bias = map(address, gradients)
+    call.threads = torch.get_num_threads()
+    loaded().projected_loss(call)
+    return call, gradients

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#define ROWS_OF_MATRIX 64  // rows whose gradients one chunk sums
+#define ROWS_OF_MATRIX 16  // rows whose gradients one chunk sums
 
 struct Embedding {
     int64_t tokens, d_model;
@@ -17,7 +17,9 @@ struct Embedding {
     uint64_t seed;
     float* x;                         // [tokens, d_model]
     const float* d_x;
-    float *d_matrix, *d_table;        // or null
+    int64_t* rows;                    // result: rows that tokens read, in order, at most `tokens`; or null
+    float *d_rows, *d_table;          // their gradients; those of all rows of the table, or null
+    int64_t n_rows;                   // result
     int64_t threads;
 };
 
@@ -55,32 +57,56 @@ static void embed_tokens(const Embedding& e) {
     });
 }
 
-// d[r] = factor · Σ of the gradients of all tokens with row r, in their order, for any number of threads.
-static void gather_gradients(const Embedding& e, const int64_t* rows_of, int64_t rows, float factor, float* d) {
-    std::vector<int64_t> first(rows + 1), order;
-    for (int64_t token = 0; token < e.tokens; token++) first[rows_of[token] + 1] += !e.mask || e.mask[token];
-    for (int64_t row = 0; row < rows; row++) first[row + 1] += first[row];
-    order.resize(first[rows]);
-    std::vector<int64_t> next(first.begin(), first.end() - 1);
+// Rows that tokens read, in order; those of row i are tokens[first[i] … first[i + 1]), in their order.
+struct RowReaders {
+    std::vector<int64_t> rows, first, tokens;
+};
+
+static RowReaders readers_of(const Embedding& e, const int64_t* row_of, int64_t n_rows) {
+    RowReaders r;
+    std::vector<int64_t> next(n_rows + 1);
+    for (int64_t token = 0; token < e.tokens; token++) next[row_of[token] + 1] += !e.mask || e.mask[token];
+    for (int64_t row = 0; row < n_rows; row++) {
+        if (next[row + 1]) r.rows.push_back(row), r.first.push_back(next[row]);
+        next[row + 1] += next[row];
+    }
+    r.first.push_back(next[n_rows]);
+    r.tokens.resize(next[n_rows]);
     for (int64_t token = 0; token < e.tokens; token++)
-        if (!e.mask || e.mask[token]) order[next[rows_of[token]]++] = token;
-    parallel_for(e.threads, rows, ROWS_OF_MATRIX, [&](int64_t from, int64_t end) {
+        if (!e.mask || e.mask[token]) r.tokens[next[row_of[token]]++] = token;
+    return r;
+}
+
+// to(i) = factor · Σ of the gradients of all tokens with row i, in their order, for any number of threads.
+template <class To>
+static void sum_gradients(const Embedding& e, const RowReaders& r, float factor, To to) {
+    const auto n_rows = static_cast<int64_t>(r.rows.size());
+    parallel_for(e.threads, n_rows, ROWS_OF_MATRIX, [&](int64_t from, int64_t end) {
         std::vector<float> d_token(e.d_model);
         for (int64_t row = from; row < end; row++) {
-            float* to = d + row * e.d_model;
-            std::fill(to, to + e.d_model, 0.0f);
-            for (int64_t at = first[row]; at < first[row + 1]; at++) {
-                const float* gradient = e.d_x + order[at] * e.d_model;
+            float* sums = to(row);
+            std::fill(sums, sums + e.d_model, 0.0f);
+            for (int64_t at = r.first[row]; at < r.first[row + 1]; at++) {
+                const float* gradient = e.d_x + r.tokens[at] * e.d_model;
                 for (int64_t i = 0; i < e.d_model; i += 4 * LANES)
-                    store_dropped(e, order[at], i, [&](int64_t j) { return load(gradient + j); }, d_token.data());
+                    store_dropped(e, r.tokens[at], i, [&](int64_t j) { return load(gradient + j); }, d_token.data());
                 for (int64_t i = 0; i < e.d_model; i += LANES)
-                    store(to + i, load(to + i) + load(d_token.data() + i) * factor);
+                    store(sums + i, load(sums + i) + load(d_token.data() + i) * factor);
             }
         }
     });
 }
 
-static void embedding_gradients(const Embedding& e) {
-    if (e.d_matrix) gather_gradients(e, e.ids, e.matrix_rows, e.scale, e.d_matrix);
-    if (e.d_table) gather_gradients(e, e.positions, e.table_rows, 1.0f, e.d_table);
+static void embedding_gradients(Embedding& e) {
+    if (e.rows) {
+        const RowReaders readers = readers_of(e, e.ids, e.matrix_rows);
+        e.n_rows = static_cast<int64_t>(readers.rows.size());
+        std::copy(readers.rows.begin(), readers.rows.end(), e.rows);
+        sum_gradients(e, readers, e.scale, [&](int64_t i) { return e.d_rows + i * e.d_model; });
+    }
+    if (e.d_table) {
+        const RowReaders readers = readers_of(e, e.positions, e.table_rows);
+        std::fill(e.d_table, e.d_table + e.table_rows * e.d_model, 0.0f);
+        sum_gradients(e, readers, 1.0f, [&](int64_t i) { return e.d_table + readers.rows[i] * e.d_model; });
+    }
 }

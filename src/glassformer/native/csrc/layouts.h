@@ -53,7 +53,7 @@ static std::string layout_of(const std::string& name) {
     )
     STRUCT(
         Embedding, F(tokens) F(d_model) F(ids) F(positions) F(mask) F(matrix) F(table) F(matrix_rows) F(table_rows)
-        F(scale) F(threshold) F(seed) F(x) F(d_x) F(d_matrix) F(d_table) F(threads)
+        F(scale) F(threshold) F(seed) F(x) F(d_x) F(rows) F(d_rows) F(d_table) F(n_rows) F(threads)
     )
     STRUCT(
         Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)

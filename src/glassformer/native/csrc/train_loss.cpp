@@ -3,7 +3,7 @@
 #include "embedding.h"
 #include "loss.h"
 
-API int32_t embed_rows(const Embedding* embedding, int32_t backward) {
+API int32_t embed_rows(Embedding* embedding, int32_t backward) {
     return guarded([&] { backward ? embedding_gradients(*embedding) : embed_tokens(*embedding); });
 }
 
