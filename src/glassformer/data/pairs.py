@@ -119,8 +119,9 @@ def _rectangle(
     rows: list[list[Ids]], before: list[int], after: list[int], pad_id: int, multiple: int
 ) -> NDArray[np.int64]:
     """Each row's sentences, each between ``before`` and ``after``, and ``pad_id`` up to the width of all."""
+    first, last = np.array(before, np.int64), np.array(after, np.int64)  # converted once, not for every sentence
     flat = [
-        np.concatenate([part for ids in row for part in (before, ids, after)], dtype=np.int64, casting="unsafe")
+        np.concatenate([part for ids in row for part in (first, ids, last)], dtype=np.int64, casting="unsafe")
         for row in rows
     ]
     padded = np.full((len(rows), _round_up(max(map(len, flat)), multiple)), pad_id, np.int64)

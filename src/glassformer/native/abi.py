@@ -183,10 +183,10 @@ class TrainingStack(Structure):
 
 
 class ParameterState(Structure):
-    """State of one parameter in an update: weight, gradient, moments, average, bfloat16 copy; see update.h."""
+    """State of one parameter in an update: weight, gradient, step, moments, average, bfloat16 copy; see update.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("value", "gradient", "exp_avg", "exp_avg_sq", "average", "bf16_copy")),
+        *((name, c_void_p) for name in ("value", "gradient", "step", "exp_avg", "exp_avg_sq", "average", "bf16_copy")),
         ("count", c_int64),
         *((name, c_float) for name in ("rate", "correction", "decay")),
         ("bfloat16", c_int32),

@@ -110,7 +110,8 @@ class WeightUpdate(Protocol):
 def weight_update(state: TrainState) -> WeightUpdate:
     """The update by the gradients of ``state``."""
     native = any(route.part == "update" and route.engine == "native" for route in state.routes)
-    return NativeUpdate(state) if native and single_on_cpu(*state.model.parameters()) else TorchUpdate(state)
+    single = native and single_on_cpu(*(weight for weight, _, _ in state.weights))
+    return NativeUpdate(state) if single else TorchUpdate(state)
 
 
 class TorchUpdate:
@@ -157,13 +158,13 @@ class NativeUpdate:
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         weights = [weight for (weight, _, _), _ in self.weights]
         moments = [_moments(optimizer, weight) for weight in weights]
-        torch._foreach_add_([each["step"] for each in moments], 1)
-        steps = torch.stack([each["step"] for each in moments]).tolist()
+        steps = (torch.stack([each["step"] for each in moments]) + 1).tolist()  # the kernel counts them too
         call.beta1, call.beta2 = config.betas
         call.epsilon, call.ema_rate = config.epsilon, 1 - self.state.average_decay
         call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
         for parameter, weight, moment, step in zip(self.parameters, weights, moments, steps, strict=True):
             group = groups[id(weight)]
+            parameter.step = moment["step"].data_ptr()
             parameter.exp_avg, parameter.exp_avg_sq = moment["exp_avg"].data_ptr(), moment["exp_avg_sq"].data_ptr()
             parameter.rate = group["lr"] / (1 - call.beta1**step)
             parameter.correction = 1 / math.sqrt(1 - call.beta2**step)

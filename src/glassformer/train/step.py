@@ -65,7 +65,7 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
         state.world.sums([], False, digest, name)
     losses = [_backward(state, batch, tokens) for batch in batches]
     if state.replica is None:  # which sums them while it goes backward
-        state.world.sum_gradients([local(one.grad) for one in state.model.parameters() if one.grad is not None])
+        state.world.sum_gradients([local(weight.grad) for weight, _, _ in state.weights if weight.grad is not None])
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     loss, nll, guidance = (_sum(values) for values in zip(*losses, strict=True))

@@ -67,7 +67,7 @@ static std::string layout_of(const std::string& name) {
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(threads)
     )
     STRUCT(
-        ParameterState, F(value) F(gradient) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)
+        ParameterState, F(value) F(gradient) F(step) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)
         F(correction) F(decay) F(bfloat16)
     )
     STRUCT(
