@@ -97,6 +97,34 @@ def test_train_command_sets_malloc_and_threads(tmp_path_factory: pytest.TempPath
     assert (process.returncode, out) == (0, "malloc 1\n"), err
 
 
+LARGE_PAGES = """
+import re
+from pathlib import Path
+from glassformer.cli.process import keep_freed_memory, use_large_pages
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+keep_freed_memory()
+before = resident()
+print(use_large_pages(), resident() - before, use_large_pages())
+kept = bytearray(100 << 20)  # from the heap, since blocks of up to a gibibyte are no mappings of their own
+print(re.findall(r"heap][^[]*?VmFlags:(.*)", Path("/proc/self/smaps").read_text()))
+"""
+
+
+@on_linux
+def test_large_pages_are_requested_for_the_heap_and_take_no_memory() -> None:
+    code = [sys.executable, "-c", LARGE_PAGES]
+    done = subprocess.run(code, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    (first, grown, second), flags = (line.split(maxsplit=2) for line in done.stdout.splitlines())
+    if first == "False":
+        pytest.skip("this system has no large pages, or no heap that grows")
+    assert int(grown) < 4096
+    assert second == "False"  # the same heap has room
+    assert "hg" in " ".join(flags)
+
+
 def test_train_command_resumes_with_the_threads_of_the_run(
     cli: Any, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,9 @@ from types import FrameType
 atexit.register(gc.freeze)
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_MADV_DONTNEED = 4
+_MADV_DONTNEED, _MADV_HUGEPAGE = 4, 14
+_LARGE_PAGE_HEAP = (1 << 30) - (1 << 20)
+"""Bytes of the heap in large pages. The address space is taken at once, memory only as it is used."""
 _PR_SET_PDEATHSIG = 1
 LAUNCHER = "GLASSFORMER_LAUNCHER"
 """Environment variable with the process id of the launcher of several processes."""
@@ -71,6 +73,25 @@ def keep_freed_memory() -> bool:
     return all(mallopt(name, value) for name, value in settings.items())
 
 
+def use_large_pages() -> bool:
+    """Put the next gibibyte of the heap into pages of 2 MB, after ``keep_freed_memory``; return True if Linux agrees.
+
+    A step reads and writes some hundred megabytes, and in a virtual machine each look-up of a small page takes several
+    reads: it is 5 % faster on a Xeon, 1 % on Zen 4. ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1`` does the same, but only
+    from the start of a process.
+    """
+    import ctypes
+    import mmap
+
+    libc, address, size = ctypes.CDLL(None), ctypes.c_void_p, ctypes.c_size_t
+    libc.sbrk.restype = libc.malloc.restype = address
+    before = libc.sbrk(ctypes.c_ssize_t(0))
+    libc.free(address(libc.malloc(size(_LARGE_PAGE_HEAP))))
+    after = libc.sbrk(ctypes.c_ssize_t(0))
+    start = -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
+    return after > start and libc.madvise(address(start), size(after - start), _MADV_HUGEPAGE) == 0
+
+
 def prepare_training(threads: int) -> None:
     """Set malloc, and PyTorch's ``threads`` (``train.threads``; 0 leaves the number as it is), for a training.
 
@@ -82,7 +103,8 @@ def prepare_training(threads: int) -> None:
     from glassformer.train.host_process import check_cores
 
     check_cores(threads)
-    keep_freed_memory()
+    if keep_freed_memory():
+        use_large_pages()
     # Also if the number does not change: setting it fixes how MKL cuts its sums, and a resumed run must agree.
     torch.set_num_threads(threads or torch.get_num_threads())
 

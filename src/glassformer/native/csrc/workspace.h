@@ -2,7 +2,14 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#define LARGE_PAGE (2 << 20)
 
 // clang-format off: it would take a line for each
 enum Buffer {
@@ -13,20 +20,36 @@ enum Buffer {
 };
 // clang-format on
 
+struct FreeMemory {
+    void operator()(char* memory) const { free(memory); }
+};
+
+// Memory for `size` bytes, in large pages if the system has them: products read panels of several megabytes, and where
+// the system is virtual, each look-up of a small page takes several reads.
+static inline std::unique_ptr<char[], FreeMemory> buffer_of(size_t size) {
+    void* memory;
+    const bool large = size >= LARGE_PAGE;
+    if (posix_memalign(&memory, large ? LARGE_PAGE : 64, size)) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
+    if (large) madvise(memory, size / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);  // a wish: an error changes nothing
+#endif
+    return std::unique_ptr<char[], FreeMemory>(static_cast<char*>(memory));
+}
+
 // Buffer for `count` numbers, valid until the next call for the same buffer. It is allocated an eighth larger: batches
 // differ a little, and many blocks of nearly equal size fragment the heap.
 template <class X>
 inline X* workspace(Buffer which, int64_t count) {
     struct Block {
-        std::unique_ptr<char[]> data;
+        std::unique_ptr<char[], FreeMemory> data;
         size_t size;
     };
     thread_local Block buffers[BUFFERS];
     Block& buffer = buffers[which];
-    const size_t needed = count * sizeof(X) + 64;
+    const size_t needed = count * sizeof(X);
     if (buffer.size < needed) {
         buffer = {};  // freed before the larger allocation
-        buffer = {std::unique_ptr<char[]>(new char[needed + needed / 8]), needed + needed / 8};
+        buffer = {buffer_of(needed + needed / 8), needed + needed / 8};
     }
-    return reinterpret_cast<X*>((reinterpret_cast<uintptr_t>(buffer.data.get()) + 63) / 64 * 64);
+    return reinterpret_cast<X*>(buffer.data.get());
 }
