@@ -31,19 +31,21 @@ struct RowLoss {
     double nll, smooth;
 };
 
-// Loss of one row of logits, and its gradient, 0 beyond the vocabulary.
+// Loss of one row of logits, and its gradient, 0 beyond the vocabulary. Rows have full column blocks.
 template <class T>
 static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target, int64_t padded_size, T* gradient) {
     const int64_t size = l.vocabulary;
     const float target_logit = logits[target];
-    Floats largest = broadcast(-INFINITY), totals = {};
+    Floats largest[4], totals = {};  // of one vector each maximum would wait for its predecessor
+    std::fill(largest, largest + 4, broadcast(-INFINITY));
     std::fill(logits + size, logits + padded_size, -INFINITY);
-    for (int64_t i = 0; i < padded_size; i += LANES) {
-        const Floats values = load(logits + i);
-        largest = greater(largest, values);
-        totals += values == broadcast(-INFINITY) ? Floats{} : values;
-    }
-    const float shift = maximum(largest);
+    for (int64_t i = 0; i < padded_size; i += 4 * LANES)
+        UNROLL for (int j = 0; j < 4; j++) {
+            const Floats values = load(logits + i + j * LANES);
+            largest[j] = greater(largest[j], values);
+            totals += values == broadcast(-INFINITY) ? Floats{} : values;
+        }
+    const float shift = maximum(greater(greater(largest[0], largest[1]), greater(largest[2], largest[3])));
     const float denominator = exponentiate(logits, 0, padded_size, shift);
     const float inverse = 1.0f / denominator, uniform = l.smoothing / size;
     const double log_sum = shift + std::log(static_cast<double>(denominator));
@@ -118,6 +120,54 @@ static void loss_of_rows(
     multiply_block(rows_at(gradients, stride), count, r.inputs, d, r.size_steps, put_gradients);
 }
 
+#if HAS_AMX
+// Transpose panels [column / PANEL, step, PANEL] of hidden states to rows of steps.
+static auto transposing_panels(const Pair* panels, int64_t columns, int64_t steps, Pair* to, int64_t stride) {
+    return loop(columns, PANEL, [=](int64_t first, int64_t) {
+        const Pair* panel = panels + first * steps;
+        for (int64_t step = 0; step < steps; step += LANES)
+            for (int64_t column = 0; column < PANEL; column += LANES) {
+                const Pair* from = panel + step * PANEL + column;
+                Pair* rows = to + (first + column) * stride + step;
+                if (step + LANES <= steps)
+                    transpose_square(
+                        reinterpret_cast<const float*>(from), PANEL, reinterpret_cast<float*>(rows), stride
+                    );
+                else
+                    for (int64_t i = 0; i < steps - step; i++)
+                        for (int64_t j = 0; j < LANES; j++) rows[j * stride + i] = from[i * PANEL + j];
+            }
+    });
+}
+
+// The product of add_weight_gradient with exchanged operands: the gradients' column blocks are the panels. So the sums
+// are transposed, and not the gradients, which are eight times as many. Products and their order are the same.
+template <class Put, class PutSums>
+static void exchanged_product(
+    const ProjectedLoss& l, const LossWorkspace<uint16_t>& r, Put put, PutSums put_sums
+) {
+    const int64_t steps = r.piece_steps, stride = padded(steps, 32) + 16;  // as in transposed()
+    Pair* rows = workspace<Pair>(TRANSPOSED, l.d_model * stride);
+    parallel(l.threads, transposing_panels(r.hidden, l.d_model, steps, rows, stride));
+    parallel_for(l.threads, r.size, COLUMN_BLOCK, [&](int64_t first, int64_t) {
+        const Pair* block = r.gradients + first * steps;
+        for (int64_t row = 0; row < l.d_model; row += PANEL) {
+            const OperandOf<Pair> operand = {rows + row * stride, stride, 1};
+            multiply_block(operand, PANEL, block, COLUMN_BLOCK, steps, [&](int64_t, const float* sums) {
+                float squares[COLUMN_BLOCK * PANEL];
+                for (int64_t i = 0; i < PANEL; i += LANES)
+                    for (int64_t j = 0; j < COLUMN_BLOCK; j += LANES)
+                        transpose_square(sums + i * COLUMN_BLOCK + j, COLUMN_BLOCK, squares + j * PANEL + i, PANEL);
+                for (int64_t j = 0; j < COLUMN_BLOCK; j++) put(first + j, row, squares + j * PANEL);
+            });
+        }
+        float totals[COLUMN_BLOCK];
+        sum_columns(block, steps, totals);
+        put_sums(first, totals);
+    });
+}
+#endif
+
 // Add the gradients of a piece to d_weight and d_bias; the first piece overwrites them.
 template <class T>
 static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& r, int64_t start) {
@@ -130,6 +180,9 @@ static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& 
     auto add_bias = [&](int64_t output, const float* sums) {
         if (l.d_bias) add_sums(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocabulary - output), l.d_bias + output);
     };
+#if HAS_AMX
+    if constexpr (std::is_same<T, uint16_t>::value) return exchanged_product(l, r, add, add_bias);
+#endif
     parallel(
         l.threads, weight_gradient_product(r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, add_bias)
     );
