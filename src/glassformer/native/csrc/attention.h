@@ -4,31 +4,10 @@
 // those of other sentences in the row or of the future, cost nothing. The backward pass recomputes the weights from the
 // logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
+#include "amx_attention.h"
+#include "attention_arguments.h"
 #include "dropout.h"
-#include "heads.h"
 #include "softmax.h"
-
-struct Attention {
-    int64_t batch, heads, queries, keys, d_k, d_v;
-    Sequences q, k, v, context;
-    Sequences d_q, d_k_, d_v_, d_context;  // backward pass only
-    const uint8_t* mask;                   // 1: visible; or null
-    int64_t mask_batch, mask_head, mask_query, mask_key;  // strides; 0 for a broadcast axis
-    float* log_sums;  // [batch, heads, queries]
-    uint64_t seed;
-    int32_t threshold, bfloat16;  // threshold / 256 of the weights are dropped
-    int64_t threads;
-    // First query and key of each sequence in unpadded rows, or nulls.
-    const int64_t *cu_seqlens_q, *cu_seqlens_k;
-    int64_t queries_before;
-    int64_t kv_heads;  // heads of keys and values, one for each group of query heads
-
-    int64_t group() const { return heads / kv_heads; }
-};
-
-struct Range {
-    int64_t low, high;
-};
 
 // Buffers for the heads of one sequence that share keys and values. Rows and transposed rows are padded to full
 // vectors.
@@ -57,10 +36,6 @@ static Range visible_range(const Attention& a, const uint8_t* mask, int64_t i) {
         if (low < high) range = {std::min(range.low, low), std::max(range.high, high)};
     }
     return range.low < range.high ? range : Range{0, 0};
-}
-
-static const uint8_t* mask_of(const Attention& a, int64_t h) {
-    return a.mask ? a.mask + h * a.mask_head : nullptr;
 }
 
 template <class T>
@@ -121,23 +96,6 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
                                 static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32));
         store(dropped + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
     }
-}
-
-// Arguments for sequence b alone, with its rows, mask and log-sums.
-template <class T>
-static Attention select_batch(Attention a, int64_t b) {
-    a.queries_before = b * a.queries;
-    auto begin = [&](Sequences& rows, const int64_t* cu_seqlens) {
-        if (rows.data)
-            rows.data = static_cast<T*>(rows.data) + (cu_seqlens ? cu_seqlens[b] * rows.position : b * rows.batch);
-    };
-    for (Sequences* rows : {&a.q, &a.context, &a.d_q, &a.d_context}) begin(*rows, a.cu_seqlens_q);
-    for (Sequences* rows : {&a.k, &a.v, &a.d_k_, &a.d_v_}) begin(*rows, a.cu_seqlens_k);
-    if (a.cu_seqlens_q) a.queries_before = a.cu_seqlens_q[b], a.queries = a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b];
-    if (a.cu_seqlens_k) a.keys = a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
-    if (a.mask) a.mask += b * a.mask_batch;
-    a.log_sums += a.queries_before * a.heads;
-    return a;
 }
 
 // Products of TILE queries from i on with the transposed keys of `range`; or of gradients with values.
@@ -247,6 +205,10 @@ template <class T>
 static void attend_batches(const Attention& a, bool backward) {
     // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
     const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
+#if HAS_AMX
+    if constexpr (std::is_same<T, uint16_t>::value)
+        if (amx_permitted()) return attend_batches_amx(a, backward, heads_per_chunk);
+#endif
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
     parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {

@@ -4,8 +4,10 @@
 #include "thread_pool.h"
 
 // 32 hashed bits for each counter (multiply and shift, as in the finalizer of MurmurHash3).
-static inline Ints mix_bits(Ints counter, uint32_t low, uint32_t high) {
-    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+// `low` is one number for all counters or one for each.
+typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+template <class Low>
+static inline Ints mix_bits(Ints counter, Low low, uint32_t high) {
     Words x = (Words)counter * 0x9e3779b9u + low;
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
     x = (x ^ (x >> 13)) * 0xc2b2ae35u;
@@ -13,6 +15,13 @@ static inline Ints mix_bits(Ints counter, uint32_t low, uint32_t high) {
     x = (x ^ (x >> 15)) * 0x2c1b3c6du;
     x = (x ^ (x >> 12)) * 0x297a2d39u;
     return (Ints)(x ^ (x >> 15));
+}
+
+// Bits for the weights of attention of `key` in the rows `row` + lane.
+static inline Ints weight_bits(uint64_t seed, int64_t row, Ints lane, int64_t key) {
+    const Words rows = ((Words)lane + static_cast<uint32_t>(row)) * 0x9e3779b1u;
+    const auto high = static_cast<uint32_t>(seed >> 32) + static_cast<uint32_t>(row >> 32);
+    return mix_bits(static_cast<int32_t>(key) - Ints{}, static_cast<uint32_t>(seed) ^ rows, high);
 }
 
 struct Dropout {

@@ -4,7 +4,7 @@
 #include "microkernel.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
-// contraction of products and sums; the instruction set.
+// contraction of products and sums; the instruction set. Version 2 with matrices: attention multiplies matrices too.
 API const char* arithmetic() {
 #if defined(__clang__)
 #define ARITHMETIC "2, Clang"
@@ -12,7 +12,7 @@ API const char* arithmetic() {
 #define ARITHMETIC "2"
 #endif
 #if HAS_AMX
-    if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices";
+    if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 2";
 #endif
 #if HAS_BFLOAT16 && !HAS_AMX
     return ARITHMETIC ", 512 bits, bfloat16";

@@ -130,6 +130,24 @@ static inline Floats exponential(Floats x) {
     return x < -87.0f ? Floats{} : p * power;
 }
 
+// ln x to 1e-7 for normal x > 0: e ln 2 + ln m, x = m · 2^e, √½ ≤ m < √2 (the polynomial of Cephes' logf). −∞ for 0.
+static inline Floats logarithm(Floats x) {
+    const Ints exponent = ((Ints)x - 0x3f3504f3) >> 23;
+    const Floats e = __builtin_convertvector(exponent, Floats);
+    const Floats f = (Floats)((Ints)x - (exponent << 23)) - 1.0f, square = f * f;
+    Floats p = broadcast(7.0376836292e-2f);
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    const Floats result = f + (p * f * square - e * 2.12194440e-4f - 0.5f * square) + e * 0.693359375f;
+    return x == 0.0f ? broadcast(-INFINITY) : x == x ? result : x;
+}
+
 // Storage is bfloat16 or float32; the arithmetic is float32.
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
@@ -150,6 +168,13 @@ static inline void write(uint16_t* to, Floats values) {  // to nearest, ties to 
     Ints result = values == values ? rounded : bits | 0x400000;
     *reinterpret_cast<Halves*>(to) = __builtin_convertvector(result >> 16 & 0xffff, Halves);
 #endif
+}
+
+// The numbers rounded to bfloat16, in the lower halves of the lanes.
+static inline Ints rounded_bits(Floats values) {
+    uint16_t halves[LANES];
+    write(halves, values);
+    return __builtin_convertvector(*reinterpret_cast<const Halves*>(halves), Ints);
 }
 
 static inline float single(float value) { return value; }

@@ -82,16 +82,6 @@ struct SavedSublayer {
     int64_t number;
 };
 
-struct Arena {
-    char* at;
-    template <class X>
-    X* next(int64_t count) {
-        auto result = reinterpret_cast<X*>(at);
-        at += padded(count * sizeof(X), 64);
-        return result;
-    }
-};
-
 template <class T>
 struct SavedStack {
     std::vector<SavedSublayer<T>> self, cross, feed_forward;

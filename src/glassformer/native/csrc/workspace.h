@@ -16,7 +16,8 @@ enum Buffer {
     WEIGHTS, OUTER_WEIGHTS, ROUNDED_WEIGHTS, STREAM, MEMORY, CONTEXT, BLOCK_INPUT, BLOCK_HIDDEN, BLOCK_ACTIVATED,
     BLOCK_RESULT, ROW, NORM_SUMS, PACKED_INPUT, ACTIVATED, TRANSPOSED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES,
     D_KEYS, D_QUERY_PANELS, D_KEY_PANELS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, QUANTIZED, QUANTIZED_SCALES,
-    QUANTIZED_SUMS, NORMALIZED, PROJECTED, HEAD_OUTPUTS, NEWEST, SCORES, KEY_ROWS, LOG_SUMS, BUFFERS
+    QUANTIZED_SUMS, NORMALIZED, PROJECTED, HEAD_OUTPUTS, NEWEST, SCORES, KEY_ROWS, LOG_SUMS, ATTENTION_HEAD,
+    BUFFERS
 };
 // clang-format on
 
@@ -53,3 +54,14 @@ inline X* workspace(Buffer which, int64_t count) {
     }
     return reinterpret_cast<X*>(buffer.data.get());
 }
+
+// Consecutive buffers, aligned to 64 bytes, in a block of memory.
+struct Arena {
+    char* at;
+    template <class X>
+    X* next(int64_t count) {
+        auto result = reinterpret_cast<X*>(at);
+        at += (count * sizeof(X) + 63) / 64 * 64;
+        return result;
+    }
+};

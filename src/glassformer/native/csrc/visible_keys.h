@@ -1,0 +1,74 @@
+// Keys visible to each query of one sequence, for vectors whose lanes are queries.
+#pragma once
+#include "attention_arguments.h"
+
+#define QUERY_BLOCK 32  // queries whose scores are computed at once
+
+class VisibleKeys {
+public:
+    // Range of the keys visible to any of the queries [from, to).
+    Range range(int64_t from, int64_t to) const {
+        Range range = {INT32_MAX, 0};
+        for (int64_t i = from; i < to; i++)
+            if (low_[i] < high_[i])
+                range = {std::min<int64_t>(range.low, low_[i]), std::max<int64_t>(range.high, high_[i])};
+        return range.low < range.high ? range : Range{0, 0};
+    }
+
+    bool any(int64_t query) const { return low_[query] < high_[query]; }
+
+    // −1 in the lanes of the queries from `query` on to which the key is visible, 0 in the others.
+    Ints lanes(int64_t query, int64_t key) const {
+        const auto at = static_cast<int32_t>(key);
+        const Ints inside = (load(low_.data() + query) <= at) & (load(high_.data() + query) > at);
+        return dense_.empty() ? inside : inside & dense_lanes(query, key);
+    }
+
+    void find(const Attention& a, const uint8_t* mask) {
+        const int64_t padded_queries = padded(a.queries, QUERY_BLOCK);
+        low_.assign(padded_queries, 0), high_.assign(padded_queries, 0);
+        bool ranges = true;
+        for (int64_t i = 0; i < a.queries; i++) {
+            const Range range = mask && i && !a.mask_query ? Range{low_[0], high_[0]} : find_range(a, mask, i, ranges);
+            low_[i] = static_cast<int32_t>(range.low), high_[i] = static_cast<int32_t>(range.high);
+        }
+        dense_.clear();
+        if (ranges) return;
+        dense_.assign(padded(a.keys, 2) * padded_queries, 0);
+        for (int64_t i = 0; i < a.queries; i++)
+            for (int64_t j = low_[i]; j < high_[i]; j++)
+                dense_[j * padded_queries + i] = mask[i * a.mask_query + j * a.mask_key] != 0;
+    }
+
+private:
+    std::vector<int32_t> low_, high_;  // first and last visible key, padded to full blocks of queries
+    std::vector<int8_t>
+        dense_;  // [even number of keys, padded queries]: 1 if visible; empty if all keys of the ranges are
+
+    Ints dense_lanes(int64_t query, int64_t key) const {
+        const int8_t* at = dense_.data() + key * low_.size() + query;
+        return __builtin_convertvector(*reinterpret_cast<const Bytes*>(at), Ints) != 0;
+    }
+
+    // From the first to the last visible key; `ranges` becomes false if a key between them is invisible.
+    static Range find_range(const Attention& a, const uint8_t* mask, int64_t query, bool& ranges) {
+        if (!mask) return {0, a.keys};
+        const uint8_t* row = mask + query * a.mask_query;
+        int64_t low = 0, high = a.keys, visible = 0;
+        if (a.mask_key == 1) {  // eight keys at a time
+            while (low + 8 <= high && !eight(row + low)) low += 8;
+            while (low + 8 <= high && !eight(row + high - 8)) high -= 8;
+        }
+        while (low < high && !row[low * a.mask_key]) low++;
+        while (high > low && !row[(high - 1) * a.mask_key]) high--;
+        for (int64_t j = low; j < high; j++) visible += row[j * a.mask_key] != 0;
+        ranges &= visible == high - low;
+        return low < high ? Range{low, high} : Range{0, 0};
+    }
+
+    static uint64_t eight(const uint8_t* from) {
+        uint64_t bytes;
+        memcpy(&bytes, from, 8);
+        return bytes;
+    }
+};
