@@ -80,6 +80,28 @@ static void pack_panels(
     }
 }
 
+// Write rows of a panel, rounded, and pack them; values(row, column) is a vector of them.
+template <class Values>
+static void put_and_pack(int64_t rows, uint16_t* to, int64_t stride, Pair* panel, Values values) {
+    for (int64_t i = 0; i < rows; i += 2, to += 2 * stride, panel += PANEL)
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            const bool both = i + 1 < rows;
+            const Floats upper = values(i, j), lower = both ? values(i + 1, j) : Floats{};
+            write(to + j, upper);
+            if (both) write(to + stride + j, lower);
+            store(reinterpret_cast<int32_t*>(panel + j), rounded_bits(upper) | rounded_bits(lower) << 16);
+        }
+}
+
+template <class Values>
+static void put_and_pack(int64_t rows, float* to, int64_t stride, float* panel, Values values) {
+    for (int64_t i = 0; i < rows; i++, to += stride, panel += PANEL)
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            const Floats row = values(i, j);
+            store(to + j, row), store(panel + j, row);
+        }
+}
+
 template <class T>
 static auto packing_rows(
     const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to

@@ -118,6 +118,17 @@ void put_hidden_gradient(
         }
 }
 
+// The same for ReLU, whose saved activations are its hidden values; packed too, if column blocks are panels.
+template <class T>
+void put_relu_gradient(
+    const Unit<T>* hidden, int64_t rows, const float* gradients, T* d_inner, int64_t stride, Unit<T>* panel
+) {
+    put_and_pack(rows, d_inner, stride, panel, [=](int64_t row, int64_t column) {
+        const Floats saved = row_of(hidden + row / Step<T>::ENTRIES * PANEL + column, row);
+        return activation_gradient(RELU, saved, load(gradients + row * PANEL + column)).gradient;
+    });
+}
+
 template <class T>
 void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, T* d) {
     const int64_t size = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide;
@@ -142,6 +153,10 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
         auto d_inner = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
         const int64_t step = row / Step<T>::ENTRIES;
         auto put_gradient = [&](int64_t column, float* gradients) {
+            if (saved_activations && COLUMN_BLOCK == PANEL) {
+                const int64_t at = column * steps + step * PANEL;
+                return put_relu_gradient<T>(saved.hidden + at, count, gradients, d_inner + column, all, d_hidden + at);
+            }
             put_hidden_gradient(s, saved, row, count, column, gradients, d_inner, again);
             if (!saved_activations)
                 pack_panels<PANEL>(again + column, wide, count, PANEL, step, steps, activations + column * steps);

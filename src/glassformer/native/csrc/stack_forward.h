@@ -216,6 +216,18 @@ void activate(const UnpaddedStack& s, const T* hidden, const T* other, int64_t c
     }
 }
 
+// Write the sums of a panel, plus the bias, with ReLU if `relu`, to rows of `to`, and pack them.
+template <class T>
+void put_hidden_panel(
+    const float* sums, int64_t rows, const T* bias, bool relu, T* to, int64_t stride, Unit<T>* panel
+) {
+    auto values = [=](int64_t row, int64_t column) {
+        const Floats values = load(sums + row * PANEL + column), sum = bias ? values + read(bias + column) : values;
+        return relu ? activated(RELU, sum) : sum;
+    };
+    put_and_pack(rows, to, stride, panel, values);
+}
+
 template <class T>
 void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved) {
     const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide, rows = s.rows;
@@ -232,16 +244,11 @@ void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const Save
     );
     auto forward = [&](int64_t row, int64_t count) {
         auto hidden = workspace<T>(BLOCK_HIDDEN, BLOCK * all);
-        auto put_hidden = [&](int64_t column, float* sums) {
+        auto put_hidden = [&](int64_t column, const float* sums) {
             const T* bias =
                 column < gate_width ? bias_of<T>(layer.gate, column) : bias_of<T>(layer.inner, column - gate_width);
-            for (int64_t i = 0; in_registers && i < count * PANEL; i += LANES) {
-                const Floats values = load(sums + i);
-                store(sums + i, activated(RELU, bias ? values + read(bias + i % PANEL) : values));
-            }
-            put_panel<T>(sums, count, in_registers ? nullptr : bias, hidden + column, all);
-            const int64_t step = row / Step<T>::ENTRIES, steps = steps_of<T>(rows);
-            pack_panels<PANEL>(hidden + column, all, count, PANEL, step, steps, saved.hidden + column * steps);
+            Unit<T>* panel = saved.hidden + column * steps_of<T>(rows) + row / Step<T>::ENTRIES * PANEL;
+            put_hidden_panel(sums, count, bias, in_registers, hidden + column, all, panel);
         };
         const T* input = sublayer_input(s, saved, layer.feed_forward_norm, row, count);
         multiply_block(rows_at(input, d), count, inner, all, steps, put_hidden);
