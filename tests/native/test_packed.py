@@ -32,6 +32,28 @@ def test_a_packed_product_is_that_of_the_linear_layer(inputs: int, outputs: int,
         assert torch.equal(packed.apply(layer, x[:rows]), whole[:rows])
 
 
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs"), [(128, 64), (600, 192), (40, 100)])
+def test_cores_that_divide_rows_change_no_bit(inputs: int, outputs: int, int8: bool) -> None:
+    """Outputs fill too few panels for all cores, so these divide 2,100 rows."""
+    if reason := missing_reason():
+        pytest.skip(reason)
+    linear, x, before = nn.Linear(inputs, outputs), torch.randn(2100, inputs), torch.get_num_threads()
+    packed = Packed(loaded(), int8)
+    layer, results = packed.linear(linear), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(packed.apply(layer, x))
+    finally:
+        torch.set_num_threads(before)
+    for one in results:
+        assert torch.equal(one, results[0])
+    assert torch.equal(packed.apply(layer, x[:90]), results[0][:90])
+    if not int8:
+        torch.testing.assert_close(results[0], linear(x).detach(), atol=1e-5, rtol=1e-4)
+
+
 def test_rotary_tables_live_as_long_as_a_call_that_reads_them() -> None:
     """Another search in another thread may need more positions, and so replace them."""
     if reason := missing_reason():

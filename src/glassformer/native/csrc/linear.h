@@ -98,11 +98,65 @@ static void finish_panel(
     }
 }
 
+// Outputs of ROWS rows and a full panel in float32, from `sums` over earlier steps if there are any. They are finished
+// in registers, as in products.h; only activations other than ReLU read them again.
+template <int ROWS>
+NOINLINE void finish_tile(
+    const Operand& a, const float* panel, int64_t depth, const float* later, const float* sums, const float* bias,
+    const Output& out, float* to
+) {
+    UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
+        __builtin_prefetch(to + row * out.stride + j * LANES, 1);
+    Floats totals[ROWS][WIDE];
+    UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
+        totals[row][j] = sums ? load(sums + row * PANEL + j * LANES) : Floats{};
+    add_products<ROWS>(a, panel, depth, later, 0, totals);
+    const Floats least = broadcast(out.activation == RELU ? 0.0f : -INFINITY);
+    UNROLL for (int j = 0; j < WIDE; j++) {
+        const Floats shift = bias ? load(bias + j * LANES) : Floats{};
+        UNROLL for (int row = 0; row < ROWS; row++)
+            finish_vector(totals[row][j], shift, least, out.add, to + row * out.stride + j * LANES);
+    }
+    if (out.activation <= RELU) return;
+    for (int row = 0; row < ROWS; row++, to += out.stride)
+        for (int j = 0; j < PANEL; j += LANES) store(to + j, activated(out.activation, load(to + j)));
+}
+
+// Outputs of a full panel from `column` on, in float32, for `rows` rows from `first` on.
+static void multiply_full_panel(
+    const Linear& linear, const Operand& x, int64_t first, int64_t rows, int64_t column, const Output& out
+) {
+    float sums[MAX_ROWS * PANEL];
+    const float* bias = linear.bias.value ? values_of<float>(linear.bias) + column : nullptr;
+    const float* weights = values_of<float>(linear.weight) + column * linear.inputs;
+    int64_t r = 0;
+    do {
+        const float* panel = weights + r * PANEL;
+        const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, linear.inputs - r);
+        for_each_tile(rows, [&](auto height, int64_t row) {
+            constexpr int tile = decltype(height)::value;
+            const Operand a = {x.data + (first + row) * x.across + r, x.across, 1};
+            const float* later = steps_to_fetch(panel, count, row);
+            float *before = sums + row * PANEL, *to = out.values + (first + row) * out.stride + column;
+            if (r + count == linear.inputs)
+                finish_tile<tile>(a, panel, count, later, r ? before : nullptr, bias, out, to);
+            else if (r) add_block<tile>(a, panel, count, before, later);
+            else add_block<tile, true>(a, panel, count, before, later);
+        });
+        r += count;
+    } while (r < linear.inputs);
+}
+
 // Outputs from `from` to `to`, in full panels, of `rows` rows from `first` on.
 static void multiply_panels(
     const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t from, int64_t to, const Output& out
 ) {
     if (!linear.scales) {
+        // Activations of sums that are added to previous values would need a place of their own.
+        const bool in_registers = rows >= TALL && (out.activation <= RELU || !out.add);
+        const int64_t full = in_registers ? std::min<int64_t>(to, linear.outputs) / PANEL * PANEL : from;
+        for (; from < full; from += PANEL) multiply_full_panel(linear, x.values, first, rows, from, out);
+        if (from >= to) return;
         auto weights = values_of<float>(linear.weight) + from * linear.inputs;
         const Operand operand = {x.values.data + first * x.values.across, x.values.across, 1};
         multiply_block(operand, rows, weights, to - from, linear.inputs, [&](int64_t column, const float* sums) {
@@ -124,23 +178,39 @@ static void multiply_panels(
     });
 }
 
-// Only the calling thread multiplies small weights: waking others would take longer than the product.
+// Outputs from `from` to `to`, in full panels, of rows from `row` to `end`.
+static void multiply_range(
+    const Linear& linear, const Input& x, int64_t row, int64_t end, int64_t from, int64_t to, const Output& out
+) {
+    for (int64_t first = row; first < end; first += ROWS_AT_ONCE) {
+        const int64_t last = std::min<int64_t>(end, first + ROWS_AT_ONCE);
+        const int64_t columns_at_once = last - first <= BLOCK ? to - from : PANEL;  // whose weights are read once
+        for (int64_t column = from; column < to; column += columns_at_once)
+            for (int64_t at = first; at < last; at += BLOCK)
+                multiply_panels(
+                    linear, x, at, std::min<int64_t>(BLOCK, last - at), column, column + columns_at_once, out
+                );
+    }
+}
+
+// Only the calling thread multiplies small weights: waking others would take longer than the product. Threads divide
+// the outputs, or many rows where that leaves a thread idle for a tenth of the time and more.
 static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out, int64_t threads) {
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
     if (!panels) return;
     if (weights < ENOUGH_WEIGHTS && weights * rows < ENOUGH_PRODUCTS) threads = 1;
     if (rows < FEW_ROWS) threads = threads_for_small_work(threads);
-    parallel_for(threads, linear.outputs, (panels + threads - 1) / threads * PANEL, [&](int64_t from, int64_t to) {
-        for (int64_t first = 0; first < rows; first += ROWS_AT_ONCE) {
-            const int64_t end = std::min<int64_t>(rows, first + ROWS_AT_ONCE), all = to - from;
-            const int64_t columns_at_once = end - first <= BLOCK ? all : PANEL;  // outputs whose weights are read once
-            for (int64_t column = from; column < to; column += columns_at_once)
-                for (int64_t row = first; row < end; row += BLOCK)
-                    multiply_panels(
-                        linear, x, row, std::min<int64_t>(BLOCK, end - row), column, column + columns_at_once, out
-                    );
-        }
+    const int64_t panels_at_once = (panels + threads - 1) / threads;
+    if (rows >= threads * ROWS_AT_ONCE && 10 * panels < 9 * panels_at_once * threads) {
+        const int64_t parts = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
+        parallel_for(threads, rows, padded((rows + parts - 1) / parts, TALL), [&](int64_t row, int64_t end) {
+            multiply_range(linear, x, row, end, 0, panels * PANEL, out);
+        });
+        return;
+    }
+    parallel_for(threads, linear.outputs, panels_at_once * PANEL, [&](int64_t from, int64_t to) {
+        multiply_range(linear, x, 0, rows, from, to, out);
     });
 }
 
