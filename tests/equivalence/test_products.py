@@ -57,13 +57,29 @@ def test_a_linear_layer_and_its_gradients_are_pytorchs(bias: bool) -> None:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(200, 128), (200, 77), (1000, 128), (1000, 600)])
+def test_distances_of_steps_in_memory_change_no_bit(rows: int, columns: int) -> None:
+    """Each thread packs few columns for itself."""
+    a, b = torch.randn(1100, rows), torch.randn(1100, columns)
+    far_a, far_b = torch.zeros(1100, 2000), torch.zeros(1100, 2000)
+    far_a[:, :rows], far_b[:, :columns] = a, b
+    expected = product(a.t(), b)
+    torch.testing.assert_close(expected, (a.double().t() @ b.double()).float(), atol=2e-3, rtol=1e-5)
+    for one, other in ((far_a, b), (a, far_b), (far_a, far_b)):
+        assert torch.equal(product(one[:, :rows].t(), other[:, :columns]), expected)
+    assert torch.equal(product(a.t().contiguous(), b), expected)
+
+
 def test_the_number_of_cores_changes_no_bit() -> None:
-    a, b, x, before = torch.randn(1000, 96), torch.randn(96, 200), torch.randn(3, 1001), torch.get_num_threads()
+    x, before = torch.randn(3, 1001), torch.get_num_threads()
+    sizes = [(1000, 96, 200), (200, 2100, 128), (300, 2100, 64), (500, 700, 900)]
+    operands = [(torch.randn(rows, depth), torch.randn(depth, columns)) for rows, depth, columns in sizes]
+    operands += [(a.t().contiguous().t(), b) for a, b in operands]
     results = []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            results.append((product(a, b), dropped(x, 7, 100)))
+            results.append((*(product(a, b) for a, b in operands), dropped(x, 7, 100)))
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))

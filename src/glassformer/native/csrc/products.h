@@ -5,6 +5,8 @@
 #define CACHED_STEPS 1024         // steps of a block of rows of A
 #define CACHED_ENTRIES (1 << 19)  // entries of B
 #define STEPS_AT_ONCE 32          // steps of B that a thread packs
+#define FEW_ENTRIES (1 << 16)     // of B that each thread packs for itself, for MANY_ROWS or more
+#define MANY_ROWS 128
 
 struct MatrixProduct {
     int64_t rows, columns, depth;
@@ -126,25 +128,49 @@ static void multiply_rows(
     }
 }
 
-// Multiply all rows by the columns of B that fit the cache, packed, before the next columns.
+// Columns and steps of B for all rows. All threads pack them together, or, if they are few, each thread for itself:
+// waiting for the others, and fetching from their caches, would take longer.
+static void multiply_part(const MatrixProduct& p, const Packing& packing) {
+    const Operand b = {
+        p.b.data + packing.first_column * p.b.across + packing.first_step * p.b.along, p.b.across, p.b.along
+    };
+    const int64_t entries = padded(packing.columns, PANEL) * packing.steps;
+    const auto pack_to = [&](float* to) { return packing_columns(b, packing.columns, packing.steps, to); };
+    const float* shared = nullptr;
+    if (entries > FEW_ENTRIES || p.rows < MANY_ROWS * p.threads) {
+        auto packed = workspace<float>(WEIGHTS, entries);
+        parallel(p.threads, pack_to(packed));
+        shared = packed;
+    }
+    static std::atomic<uint64_t> last_part{0};
+    const uint64_t part = ++last_part;
+    // Nearly equal numbers of rows for all threads, at most BLOCK each.
+    const int64_t tiles = (p.rows + TALL - 1) / TALL;
+    const int64_t blocks = (p.rows + BLOCK * p.threads - 1) / (BLOCK * p.threads) * p.threads;
+    auto first_row = [&](int64_t block) { return std::min(p.rows, block * tiles / blocks * TALL); };
+    parallel_for(p.threads, blocks, 1, [&](int64_t block, int64_t) {
+        thread_local uint64_t packed_part = 0;
+        const float* packed = shared;
+        if (!packed) {
+            auto own = workspace<float>(WEIGHTS, entries);
+            if (packed_part != part) parallel(1, pack_to(own));
+            packed_part = part;
+            packed = own;
+        }
+        const int64_t first = first_row(block);
+        multiply_rows(p, packing, packed, first, first_row(block + 1) - first);
+    });
+}
+
+// Multiply all rows by the columns of B that fit the cache before the next columns.
 static void multiply(const MatrixProduct& p) {
     const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
     const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
     const int64_t cached_columns = CACHED_ENTRIES / std::max<int64_t>(1, depth) / PANEL * PANEL;
     const int64_t columns_at_once = std::min<int64_t>(padded(p.columns, PANEL), cached_columns);
-    auto packed = workspace<float>(WEIGHTS, columns_at_once * depth);
-    // Nearly equal numbers of rows for all threads, at most BLOCK each.
-    const int64_t tiles = (p.rows + TALL - 1) / TALL;
-    const int64_t parts = (p.rows + BLOCK * p.threads - 1) / (BLOCK * p.threads) * p.threads;
-    auto first_row = [&](int64_t part) { return std::min(p.rows, part * tiles / parts * TALL); };
     for (int64_t column = 0; column < p.columns; column += columns_at_once)
         for (int64_t part = 0; part < depth_parts; part++) {
-            const int64_t step = part * depth, steps = std::min(depth, p.depth - step);
-            const Packing packing = {column, std::min(columns_at_once, p.columns - column), step, steps};
-            const Operand b = {p.b.data + column * p.b.across + step * p.b.along, p.b.across, p.b.along};
-            parallel(p.threads, packing_columns(b, packing.columns, steps, packed));
-            parallel_for(p.threads, parts, 1, [&](int64_t index, int64_t) {
-                multiply_rows(p, packing, packed, first_row(index), first_row(index + 1) - first_row(index));
-            });
+            const int64_t step = part * depth, columns = std::min(columns_at_once, p.columns - column);
+            multiply_part(p, {column, columns, step, std::min(depth, p.depth - step)});
         }
 }
