@@ -54,6 +54,8 @@ public:
 #endif
     }
 
+    bool has_sleepers() const { return sleepers_.load() > 0; }
+
 private:
     std::atomic<int> sleepers_{0};
 #if !defined(__linux__)
@@ -107,6 +109,7 @@ public:
         unclaimed_.store(number << 32 | chunks);
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
         helper_slots_.store(helpers);
+        if (generation_.has_sleepers()) woken_ = begin;
         generation_.value.fetch_add(1);
         generation_.wake(helpers);
         uint32_t own_chunks = 0;
@@ -114,7 +117,9 @@ public:
         const int64_t busy = nanoseconds() - begin;
         wait_for_others();
         const int64_t duration = nanoseconds() - begin;
-        update_contention(duration, own_chunks == chunks ? duration : duration - busy);
+        const bool alone = own_chunks == chunks;
+        // A thread that wakes up is no sign of other processes: decoding pauses for longer than threads spin.
+        if (!alone || begin - woken_ > WAKING) update_contention(duration, alone ? duration : duration - busy);
         if (failed_.load()) throw std::bad_alloc();
     }
 
@@ -123,6 +128,7 @@ private:
     // The processors count as contended if LOST_PERCENT of WINDOW, a time spent in loops, had no help or waited for it.
     // This lasts FIRST and then, while half as much time is lost, twice as long, up to LAST. In nanoseconds.
     static constexpr int64_t WINDOW = 4'000'000, LOST_PERCENT = 30, FIRST = 20'000'000, LAST = 160'000'000;
+    static constexpr int64_t WAKING = 200'000;  // time that a sleeping thread may need to begin
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
@@ -132,6 +138,7 @@ private:
     const void* work_ = nullptr;
     uint32_t chunks_ = 0;
     fenv_t floating_point_{};
+    int64_t woken_ = 0;  // when a sleeping thread was last woken
     int64_t loop_time_ = 0, lost_time_ = 0, contended_until_ = 0, contended_for_ = FIRST;
     std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + unclaimed chunks
     WaitableWord unfinished_;             // chunks
