@@ -6,9 +6,7 @@
 enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
 
 // Φ(x), the normal distribution, to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and e^(−x²/2).
-struct Normal {
-    Floats below, density;
-};
+struct Normal { Floats below, density; };
 
 static inline Normal normal(Floats x) {
     const Floats scaled = x * 0.70710678f, size = scaled < 0.0f ? -scaled : scaled;
@@ -39,9 +37,7 @@ static inline Floats activated(Activation activation, Floats x) {
 
 // The activation of x, and the gradient with respect to x from the gradient d of the result. ReLU's depends on the sign
 // alone, so x may be its result.
-struct ActivationGradient {
-    Floats activated, gradient;
-};
+struct ActivationGradient { Floats activated, gradient; };
 
 static inline ActivationGradient activation_gradient(Activation activation, Floats x, Floats d) {
     if (activation == RELU) return {x < 0.0f ? Floats{} : x, x > 0.0f ? d : Floats{}};

@@ -147,10 +147,7 @@ struct QueryVector {
     Range range;         // of visible keys, in pairs
 
     QueryVector(const Attention& a, const VisibleKeys& visible, int64_t h, int64_t first)
-        : a(a),
-          visible(visible),
-          first(first),
-          row(a.queries_before * a.heads + h * a.queries + first),
+        : a(a), visible(visible), first(first), row(a.queries_before * a.heads + h * a.queries + first),
           range(visible.range(first, first + LANES)) {
         range = {range.low / 2 * 2, padded(range.high, 2)};
     }
@@ -242,7 +239,8 @@ static void put_score_gradients(const QueryVector& q, const AmxHead& w, Range al
         Floats dropped = weights, gradients = visible ? load(d_weights + at) : Floats{};
         if (q.a.threshold) {
             const Ints retained = q.retained(key);
-            dropped = retained ? dropped * drop_scale : Floats{}, gradients = retained ? gradients * drop_scale : Floats{};
+            dropped = retained ? dropped * drop_scale : Floats{},
+            gradients = retained ? gradients * drop_scale : Floats{};
         }
         product += weights * gradients;
         write(w.weight_rows + at + lane, dropped);

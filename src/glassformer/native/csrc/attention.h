@@ -51,7 +51,8 @@ static void copy_mask_row(const Attention& a, const uint8_t* mask, int64_t i, Ra
     const uint8_t* row = mask + i * a.mask_query;
     if (!mask) std::fill(mask_row + range.low, mask_row + range.high, 1);
     else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, mask_row + range.low);
-    else for (int64_t j = range.low; j < range.high; j++) mask_row[j] = row[j * a.mask_key];
+    else
+        for (int64_t j = range.low; j < range.high; j++) mask_row[j] = row[j * a.mask_key];
     std::fill(mask_row + range.high, mask_row + range.high + LANES, 0);
 }
 
@@ -92,8 +93,10 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
     for (int i = 0; i < LANES; i++) lane[i] = i;
     for (int64_t j = range.low; j < range.high; j += LANES) {
         const auto row_bits = static_cast<uint32_t>(row) * 0x9e3779b1u;
-        const Ints bits = mix_bits(lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ row_bits,
-                                static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32));
+        const Ints bits = mix_bits(
+            lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ row_bits,
+            static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32)
+        );
         store(dropped + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
     }
 }

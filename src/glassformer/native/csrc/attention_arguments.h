@@ -20,9 +20,7 @@ struct Attention {
     int64_t group() const { return heads / kv_heads; }
 };
 
-struct Range {
-    int64_t low, high;
-};
+struct Range { int64_t low, high; };
 
 static const uint8_t* mask_of(const Attention& a, int64_t h) { return a.mask ? a.mask + h * a.mask_head : nullptr; }
 

@@ -59,7 +59,7 @@ template <class Unit>
 static inline Floats four_products(const float* q, const Unit* keys, int64_t d_k) {
     Floats totals[4] = {};
     for (int64_t i = 0; i < d_k; i += LANES)
-        UNROLL for (int j = 0; j < 4; j++) totals[j] += load(q + j * d_k + i) * read(keys + j * d_k + i);
+        UNROLL_FOR (int j = 0; j < 4; j++) totals[j] += load(q + j * d_k + i) * read(keys + j * d_k + i);
     return four_sums(totals[0], totals[1], totals[2], totals[3]);
 }
 

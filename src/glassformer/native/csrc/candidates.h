@@ -64,7 +64,7 @@ static void best(const float* x, int64_t count, int64_t k, float* values, int64_
 // Ties are in the order of hypotheses, then of their candidates.
 struct Extension {
     int64_t sentences, live, vocabulary, per_hypothesis, candidates, beam, end;
-    const float *logits;                // [sentences, live, vocabulary]; −∞ for forbidden tokens
+    const float* logits;                // [sentences, live, vocabulary]; −∞ for forbidden tokens
     const float *normalizers, *totals;  // [sentences, live]
     // Results, [sentences, candidates + beam]: the candidates, then those that do not end, both best first. For each:
     // its total, the log-probability of its last token, the index of its hypothesis, and that token.

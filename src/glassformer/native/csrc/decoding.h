@@ -44,7 +44,7 @@ struct DecoderCache {
     int64_t steps;  // including the newest
     void* const* keys_values;
     const int64_t* rows;
-    int32_t* beam_index;            // [rows, stride]
+    int32_t* beam_index;  // [rows, stride]
     int64_t stride;
     void* const* memory;            // one for each layer: [tokens, keys and values]
     const int64_t *first, *length;  // of each sentence in `memory`, in tokens

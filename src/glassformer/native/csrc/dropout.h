@@ -36,8 +36,10 @@ static inline Ints dropout_bytes(int64_t start, const Dropout& dropout) {
     for (int i = 0; i < LANES; i++) lane[i] = i;
     const auto block = static_cast<uint32_t>(start / 4);
     const auto high = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
-    return mix_bits(lane + static_cast<int32_t>(block), static_cast<uint32_t>(dropout.seed),
-                 static_cast<uint32_t>(dropout.seed >> 32) ^ high);
+    return mix_bits(
+        lane + static_cast<int32_t>(block), static_cast<uint32_t>(dropout.seed),
+        static_cast<uint32_t>(dropout.seed >> 32) ^ high
+    );
 }
 
 static inline Floats apply_dropout(Floats values, Ints bytes, int part, const Dropout& dropout) {

@@ -8,18 +8,18 @@
 
 struct Embedding {
     int64_t tokens, d_model;
-    const int64_t *ids, *positions;   // positions: rows of the table, or null
-    const uint8_t* mask;              // 0: padding, whose result is 0; or null
+    const int64_t *ids, *positions;  // positions: rows of the table, or null
+    const uint8_t* mask;             // 0: padding, whose result is 0; or null
     const float *matrix, *table;
     int64_t matrix_rows, table_rows;
     float scale;
     int32_t threshold;
     uint64_t seed;
-    float* x;                         // [tokens, d_model]
+    float* x;  // [tokens, d_model]
     const float* d_x;
-    int64_t* rows;                    // result: rows that tokens read, in order, at most `tokens`; or null
-    float *d_rows, *d_table;          // their gradients; those of all rows of the table, or null
-    int64_t n_rows;                   // result
+    int64_t* rows;            // result: rows that tokens read, in order, at most `tokens`; or null
+    float *d_rows, *d_table;  // their gradients; those of all rows of the table, or null
+    int64_t n_rows;           // result
     int64_t threads;
 };
 
@@ -58,9 +58,7 @@ static void embed_tokens(const Embedding& e) {
 }
 
 // Rows that tokens read, in order; those of row i are tokens[first[i] … first[i + 1]), in their order.
-struct RowReaders {
-    std::vector<int64_t> rows, first, tokens;
-};
+struct RowReaders { std::vector<int64_t> rows, first, tokens; };
 
 static RowReaders readers_of(const Embedding& e, const int64_t* row_of, int64_t n_rows) {
     RowReaders r;

@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <vector>
 
-#define CHUNK (4 * TALL)       // rows
+#define CHUNK (4 * TALL)  // rows
 #if HAS_AMX
-#define BLOCK (4 * CHUNK)      // rows whose sums fit the L1 cache
+#define BLOCK (4 * CHUNK)  // rows whose sums fit the L1 cache
 #define LAST_BLOCK BLOCK
 #else
 #define BLOCK (2 * CHUNK)
-#define LAST_BLOCK CHUNK       // size in the last quarter of the rows, for an even end of all threads
+#define LAST_BLOCK CHUNK  // size in the last quarter of the rows, for an even end of all threads
 #endif
 #define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
 #define COLUMN_BLOCK 64                // adjacent columns of the transposed operand
@@ -25,6 +25,7 @@
 static_assert(COLUMN_BLOCK % PANEL == 0, "full panels");
 
 template <class T> using Unit = typename Step<T>::Unit;
+template <class T> using Panels = Unit<T>*;
 template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step<T>::ENTRIES - 1) / Step<T>::ENTRIES; }
 
 // Interleave two neighboring rows into units, `below` null after the last row; in float32 copy one row.
@@ -40,8 +41,7 @@ static inline void interleave(const uint16_t* row, const uint16_t* below, int64_
 static void pack_strided(const Operand& from, int64_t first, int64_t count, int64_t width, int64_t steps, float* to) {
     const float* data = from.data + first * from.across;
     for (int64_t step = 0; step < steps; step++, to += width, data += from.along) {
-        if (from.across == 1)
-            memcpy(to, data, count * sizeof(float));
+        if (from.across == 1) memcpy(to, data, count * sizeof(float));
         else
             for (int64_t i = 0; i < count; i++) to[i] = data[i * from.across];
         std::fill(to + count, to + width, 0.0f);
@@ -206,9 +206,9 @@ template <class U>
 static void sum_columns(const U* a, int64_t steps, float* to) {
     typename Registers<U>::Sum totals[COLUMN_BLOCK / LANES] = {};
     for (int64_t step = 0; step < steps; step++, a += COLUMN_BLOCK)
-        UNROLL for (int j = 0; j < COLUMN_BLOCK / LANES; j++)
+        UNROLL_FOR (int j = 0; j < COLUMN_BLOCK / LANES; j++)
             totals[j] = add_product(totals[j], entries_at(a + j * LANES), ones(a));
-    UNROLL for (int j = 0; j < COLUMN_BLOCK / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
+    UNROLL_FOR (int j = 0; j < COLUMN_BLOCK / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
 // Transpose of a [steps, columns] with row stride `stride`.

@@ -36,7 +36,9 @@ template <class T> using Factor = Step<T>;
 template <class T> using Factor = Step<float>;
 #endif
 template <class T>
-static int64_t units_of(int64_t size) { return (size + Factor<T>::ENTRIES - 1) / Factor<T>::ENTRIES; }
+static int64_t units_of(int64_t size) {
+    return (size + Factor<T>::ENTRIES - 1) / Factor<T>::ENTRIES;
+}
 
 // Copy one row; zeros fill it up to `width` entries.
 template <class T>
@@ -114,14 +116,14 @@ static void multiply_qk(
         const X* panel = transposed.data() + j;
         for (int64_t unit = 0; unit < units; unit++) {
             Entries columns[2];
-            UNROLL for (int i = 0; i < 2; i++) columns[i] = entries_at(panel + i * LANES);
+            UNROLL_FOR (int i = 0; i < 2; i++) columns[i] = entries_at(panel + i * LANES);
             panel += score_stride;  // here, so that the compiler does not reload the columns for every use
-            UNROLL for (int t = 0; t < TILE; t++) {
+            UNROLL_FOR (int t = 0; t < TILE; t++) {
                 const Entries value = broadcast(rows[t * stride + unit]);
-                UNROLL for (int i = 0; i < 2; i++) sums[t][i] = add_product(sums[t][i], value, columns[i]);
+                UNROLL_FOR (int i = 0; i < 2; i++) sums[t][i] = add_product(sums[t][i], value, columns[i]);
             }
         }
-        UNROLL for (int t = 0; t < TILE; t++)
+        UNROLL_FOR (int t = 0; t < TILE; t++)
             for (int i = 0; i < 2; i++) store(results + t * score_stride + j + i * LANES, (Floats)sums[t][i]);
     }
 }
@@ -136,12 +138,12 @@ static void multiply_pv_columns(
     row += low * row_stride;
     for (int64_t j = low; j < high; j++, row += row_stride) {
         Floats columns[WIDTH];
-        UNROLL for (int i = 0; i < WIDTH; i++) columns[i] = read(row + i * LANES);
-        UNROLL for (int t = 0; t < TILE; t++)
-            UNROLL for (int i = 0; i < WIDTH; i++) sums[t][i] += weights[t * score_stride + j] * columns[i];
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) columns[i] = read(row + i * LANES);
+        UNROLL_FOR (int t = 0; t < TILE; t++)
+            UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[t][i] += weights[t * score_stride + j] * columns[i];
     }
-    UNROLL for (int t = 0; t < TILE; t++)
-        UNROLL for (int i = 0; i < WIDTH; i++) store(results + t * stride + i * LANES, sums[t][i]);
+    UNROLL_FOR (int t = 0; t < TILE; t++)
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) store(results + t * stride + i * LANES, sums[t][i]);
 }
 
 // The same for all columns; `last` is the result of last_columns.
@@ -165,15 +167,15 @@ static void rank_k_update_columns(
     const float* weights, int64_t score_stride, const float* rows, int64_t stride, int64_t low, int64_t high, float* to
 ) {
     Floats values[TILE][WIDTH];
-    UNROLL for (int t = 0; t < TILE; t++)
-        UNROLL for (int i = 0; i < WIDTH; i++) values[t][i] = load(rows + t * stride + i * LANES);
+    UNROLL_FOR (int t = 0; t < TILE; t++)
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) values[t][i] = load(rows + t * stride + i * LANES);
     for (int64_t j = low; j < high; j++) {
         float* row = to + j * stride;
         Floats sums[WIDTH];
-        UNROLL for (int i = 0; i < WIDTH; i++) sums[i] = load(row + i * LANES);
-        UNROLL for (int t = 0; t < TILE; t++)
-            UNROLL for (int i = 0; i < WIDTH; i++) sums[i] += weights[t * score_stride + j] * values[t][i];
-        UNROLL for (int i = 0; i < WIDTH; i++) store(row + i * LANES, sums[i]);
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[i] = load(row + i * LANES);
+        UNROLL_FOR (int t = 0; t < TILE; t++)
+            UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[i] += weights[t * score_stride + j] * values[t][i];
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) store(row + i * LANES, sums[i]);
     }
 }
 

@@ -8,7 +8,9 @@ struct Parameter {
 };
 
 template <class T>
-static const T* values_of(const Parameter& parameter) { return static_cast<const T*>(parameter.value); }
+static const T* values_of(const Parameter& parameter) {
+    return static_cast<const T*>(parameter.value);
+}
 
 struct Norm {
     Parameter weight, bias;  // [d_model]; weight null: no norm; bias: or null

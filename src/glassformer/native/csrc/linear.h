@@ -4,10 +4,10 @@
 #include "gemm.h"
 #include "layer.h"
 
-#define ENOUGH_WEIGHTS (1 << 17)  // from which on several cores read them faster
+#define ENOUGH_WEIGHTS (1 << 17)   // from which on several cores read them faster
 #define ENOUGH_PRODUCTS (1 << 22)  // likewise, for the arithmetic
-#define ROWS_AT_ONCE (2 * BLOCK)  // rows of x that fit the L2 cache while all of W is read
-#define FEW_ROWS 16  // their products take microseconds
+#define ROWS_AT_ONCE (2 * BLOCK)   // rows of x that fit the L2 cache while all of W is read
+#define FEW_ROWS 16                // their products take microseconds
 
 struct Output {
     float* values;
@@ -105,16 +105,16 @@ NOINLINE void finish_tile(
     const Operand& a, const float* panel, int64_t depth, const float* later, const float* sums, const float* bias,
     const Output& out, float* to
 ) {
-    UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
-        __builtin_prefetch(to + row * out.stride + j * LANES, 1);
+    UNROLL_FOR (int row = 0; row < ROWS; row++)
+        UNROLL_FOR (int j = 0; j < WIDE; j++) __builtin_prefetch(to + row * out.stride + j * LANES, 1);
     Floats totals[ROWS][WIDE];
-    UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
-        totals[row][j] = sums ? load(sums + row * PANEL + j * LANES) : Floats{};
+    UNROLL_FOR (int row = 0; row < ROWS; row++)
+        UNROLL_FOR (int j = 0; j < WIDE; j++) totals[row][j] = sums ? load(sums + row * PANEL + j * LANES) : Floats{};
     add_products<ROWS>(a, panel, depth, later, 0, totals);
     const Floats least = broadcast(out.activation == RELU ? 0.0f : -INFINITY);
-    UNROLL for (int j = 0; j < WIDE; j++) {
+    UNROLL_FOR (int j = 0; j < WIDE; j++) {
         const Floats shift = bias ? load(bias + j * LANES) : Floats{};
-        UNROLL for (int row = 0; row < ROWS; row++)
+        UNROLL_FOR (int row = 0; row < ROWS; row++)
             finish_vector(totals[row][j], shift, least, out.add, to + row * out.stride + j * LANES);
     }
     if (out.activation <= RELU) return;

@@ -20,16 +20,14 @@ struct ProjectedLoss {
     const float *weight, *bias;  // bias: or null
     const int64_t* target;
     float smoothing;
-    int32_t bfloat16;          // hidden and its gradient
-    void* d_hidden;            // gradients; null if none is needed
+    int32_t bfloat16;  // hidden and its gradient
+    void* d_hidden;    // gradients; null if none is needed
     float *d_weight, *d_bias;
-    double nll, smooth;        // results: Σ −log p of the target, Σ of the mean of −log p
+    double nll, smooth;  // results: Σ −log p of the target, Σ of the mean of −log p
     int64_t threads;
 };
 
-struct RowLoss {
-    double nll, smooth;
-};
+struct RowLoss { double nll, smooth; };
 
 // Loss of one row of logits, and its gradient, 0 beyond the vocabulary. Rows have full column blocks.
 template <class T>
@@ -40,7 +38,7 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
     std::fill(largest, largest + 4, broadcast(-INFINITY));
     std::fill(logits + size, logits + padded_size, -INFINITY);
     for (int64_t i = 0; i < padded_size; i += 4 * LANES)
-        UNROLL for (int j = 0; j < 4; j++) {
+        UNROLL_FOR (int j = 0; j < 4; j++) {
             const Floats values = load(logits + i + j * LANES);
             largest[j] = greater(largest[j], values);
             totals += values == broadcast(-INFINITY) ? Floats{} : values;
@@ -83,8 +81,8 @@ template <class T>
 struct LossWorkspace {
     int64_t size, steps, size_steps;  // width of a row of logits; steps of a sum over d_model, and over that width
     T* weights;                       // in the type of `hidden`
-    Unit<T> *outputs, *inputs;        // the same, packed for either product
-    Unit<T> *hidden, *gradients;      // of a piece, in panels and in column blocks, for d_weight
+    Panels<T> outputs, inputs;        // the same, packed for either product
+    Panels<T> hidden, gradients;      // of a piece, in panels and in column blocks, for d_weight
     int64_t piece_steps;              // steps of the sum over the rows of a piece
 };
 
@@ -143,9 +141,7 @@ static auto transposing_panels(const Pair* panels, int64_t columns, int64_t step
 // The product of add_weight_gradient with exchanged operands: the gradients' column blocks are the panels. So the sums
 // are transposed, and not the gradients, which are eight times as many. Products and their order are the same.
 template <class Put, class PutSums>
-static void exchanged_product(
-    const ProjectedLoss& l, const LossWorkspace<uint16_t>& r, Put put, PutSums put_sums
-) {
+static void exchanged_product(const ProjectedLoss& l, const LossWorkspace<uint16_t>& r, Put put, PutSums put_sums) {
     const int64_t steps = r.piece_steps, stride = padded(steps, 32) + 16;  // as in transposed()
     Pair* rows = workspace<Pair>(TRANSPOSED, l.d_model * stride);
     parallel(l.threads, transposing_panels(r.hidden, l.d_model, steps, rows, stride));

@@ -56,9 +56,18 @@ struct Group { int32_t numbers; };  // quantized entries of a row in one step
 struct PackedGroup { int8_t weights[4 / sizeof(Quantized)]; };
 
 // Entries of a row in one step of the sum.
-template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
-template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
-template <> struct Step<Quantized> { typedef Group Unit; enum { ENTRIES = 4 / sizeof(Quantized) }; };
+template <class T> struct Step {
+    typedef float Unit;
+    enum { ENTRIES = 1 };
+};
+template <> struct Step<uint16_t> {
+    typedef Pair Unit;
+    enum { ENTRIES = 2 };
+};
+template <> struct Step<Quantized> {
+    typedef Group Unit;
+    enum { ENTRIES = 4 / sizeof(Quantized) };
+};
 
 // Types of a product with this unit: a packed column in one step, a stored sum, a vector of sums, and the registers for
 // sums and factors. Compilers keep a sum in registers only in the type of the instruction.
@@ -132,7 +141,7 @@ template <class Unit> using Number = typename Registers<Unit>::Number;
 template <class Unit>
 static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* panel, const Packed<Unit>* later) {
 #if defined(__AMX_TILE__)
-    UNROLL for (int j = 0; j < WIDE; j++) __builtin_prefetch(panel + 4 * PANEL + j * LANES);
+    UNROLL_FOR (int j = 0; j < WIDE; j++) __builtin_prefetch(panel + 4 * PANEL + j * LANES);
     __builtin_prefetch(a.data + 32 * a.along);
     if (std::is_same<Unit, float>::value) __builtin_prefetch(later, 0, 2);
 #else
@@ -161,12 +170,12 @@ static inline __attribute__((always_inline)) void add_products(
     enum { VECTORS = PANELS * WIDE };
     for (int64_t r = 0; r < depth; r++, panel += PANEL, later += LANES, a.data += a.along) {
         typename Registers<Unit>::Entries columns[VECTORS];
-        UNROLL for (int j = 0; j < VECTORS; j++)
+        UNROLL_FOR (int j = 0; j < VECTORS; j++)
             columns[j] = entries_at(panel + j / WIDE * panel_stride + j % WIDE * LANES);
         fetch_ahead(a, panel, later);
-        UNROLL for (int row = 0; row < ROWS; row++) {
+        UNROLL_FOR (int row = 0; row < ROWS; row++) {
             const auto value = broadcast(a.data[row * a.across]);
-            UNROLL for (int j = 0; j < VECTORS; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
+            UNROLL_FOR (int j = 0; j < VECTORS; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
         }
     }
 }
@@ -182,13 +191,12 @@ NOINLINE void add_block(
     typedef typename Registers<Unit>::Stored Stored;
     enum { VECTORS = PANELS * WIDE };
     Sum totals[ROWS][VECTORS];
-    UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < VECTORS; j++)
+    UNROLL_FOR (int row = 0; row < ROWS; row++)
+        UNROLL_FOR (int j = 0; j < VECTORS; j++)
             totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + (row * VECTORS + j) * LANES);
     add_products<ROWS, PANELS>(a, panel, depth, later, panel_stride, totals);
-    UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < VECTORS; j++)
-            store(sums + (row * VECTORS + j) * LANES, (Stored)totals[row][j]);
+    UNROLL_FOR (int row = 0; row < ROWS; row++)
+        UNROLL_FOR (int j = 0; j < VECTORS; j++) store(sums + (row * VECTORS + j) * LANES, (Stored)totals[row][j]);
 }
 
 // Call work(height, row) for TALL rows at a time, then for the rest.
@@ -240,7 +248,7 @@ static void configure_tiles(int64_t upper, int64_t lower, int64_t steps) {
     compiler_barrier();
 }
 
-#define AMX_ADD(sum, a, panel)                                                   \
+#define AMX_ADD(sum, a, panel)                                                    \
     if constexpr (std::is_same<Unit, Pair>::value) _tile_dpbf16ps(sum, a, panel); \
     else _tile_dpbsud(sum, a, panel)
 

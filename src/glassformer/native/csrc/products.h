@@ -17,9 +17,7 @@ struct MatrixProduct {
 };
 
 // Columns and steps of B that are packed at a time.
-struct Packing {
-    int64_t first_column, columns, first_step, steps;
-};
+struct Packing { int64_t first_column, columns, first_step, steps; };
 
 // Pack columns of B into panels, with zeros after the last one.
 static auto packing_columns(const Operand& b, int64_t columns, int64_t steps, float* to) {
@@ -68,13 +66,13 @@ NOINLINE void multiply_tile(
     int64_t stride
 ) {
     // The lines of the results arrive during the products; otherwise the stores wait for a third of the time.
-    UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
-        __builtin_prefetch(result + row * stride + j * LANES, 1);
+    UNROLL_FOR (int row = 0; row < ROWS; row++)
+        UNROLL_FOR (int j = 0; j < WIDE; j++) __builtin_prefetch(result + row * stride + j * LANES, 1);
     Floats totals[ROWS][WIDE] = {};
     add_products<ROWS>(a, panel, depth, later, 0, totals);
-    UNROLL for (int j = 0; j < WIDE; j++) {
+    UNROLL_FOR (int j = 0; j < WIDE; j++) {
         const Floats first = bias && !add ? load(bias + j * LANES) : Floats{};
-        UNROLL for (int row = 0; row < ROWS; row++) {
+        UNROLL_FOR (int row = 0; row < ROWS; row++) {
             float* to = result + row * stride + j * LANES;
             store(to, totals[row][j] + (add ? load(to) : first));
         }
@@ -117,8 +115,8 @@ static void multiply_rows(
             float* to = p.result + (first + row) * p.columns + column;
             if (width == PANEL)
                 multiply_tile<rows>(
-                    tile, panel, packing.steps, steps_to_fetch(panel, packing.steps, row), bias,
-                    packing.first_step > 0, to, p.columns
+                    tile, panel, packing.steps, steps_to_fetch(panel, packing.steps, row), bias, packing.first_step > 0,
+                    to, p.columns
                 );
             else
                 multiply_narrow_tile<rows>(

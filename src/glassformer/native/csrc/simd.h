@@ -13,7 +13,7 @@
 #else
 #define LANES 8
 #endif
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -39,24 +39,23 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 #if LANES == 16
 #define FOLD_SIXTEEN(values, with) \
     values = with(values, SHUFFLE(values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-#define SHUFFLED(values, a, b, c, d) \
-    SHUFFLE(values, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
+#define SHUFFLED(values, a, b, c, d) SHUFFLE(values, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
 #else
 #define FOLD_SIXTEEN(values, with)
 #define SHUFFLED(values, a, b, c, d) SHUFFLE(values, a, b, c, d, a, b, c, d)
 #endif
-#define FOLD(values, with)                              \
-    FOLD_SIXTEEN(values, with)                          \
-    values = with(values, SHUFFLED(values, 4, 5, 6, 7));    \
+#define FOLD(values, with)                               \
+    FOLD_SIXTEEN(values, with)                           \
+    values = with(values, SHUFFLED(values, 4, 5, 6, 7)); \
     values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
     values = with(values, SHUFFLED(values, 1, 0, 3, 2));
 
 // Transpose LANES × LANES numbers by repeatedly interleaving the upper half of the rows with the lower half.
 static inline void transpose_square(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     Floats rows[LANES], zipped[LANES];
-    UNROLL for (int i = 0; i < LANES; i++) rows[i] = load(from + i * from_stride);
+    UNROLL_FOR (int i = 0; i < LANES; i++) rows[i] = load(from + i * from_stride);
     for (int half = 1; half < LANES; half *= 2) {
-        UNROLL for (int i = 0; i < LANES / 2; i++) {
+        UNROLL_FOR (int i = 0; i < LANES / 2; i++) {
             const Floats a = rows[i], b = rows[i + LANES / 2];
 #if LANES == 16
             zipped[2 * i] = ZIP(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -66,9 +65,9 @@ static inline void transpose_square(const float* from, int64_t from_stride, floa
             zipped[2 * i + 1] = ZIP(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 #endif
         }
-        UNROLL for (int i = 0; i < LANES; i++) rows[i] = zipped[i];
+        UNROLL_FOR (int i = 0; i < LANES; i++) rows[i] = zipped[i];
     }
-    UNROLL for (int i = 0; i < LANES; i++) store(to + i * to_stride, rows[i]);
+    UNROLL_FOR (int i = 0; i < LANES; i++) store(to + i * to_stride, rows[i]);
 }
 
 static inline Floats neighbors_swapped(Floats values) {
@@ -89,7 +88,7 @@ static inline float sum(Floats values) {
 // Sums of a, b, c and d, each at the beginning of a quarter of the result.
 static inline Floats four_sums(Floats a, Floats b, Floats c, Floats d) {
 #if LANES == 16
-#define HALVES(a, b)                                                      \
+#define HALVES(a, b)                                                     \
     (ZIP(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) + \
      ZIP(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
     const Floats ab = HALVES(a, b), cd = HALVES(c, d);
@@ -205,7 +204,9 @@ static inline float dot(const float* a, const Unit* b, int count) {
 
 // Copy numbers without conversion.
 template <class Unit>
-static inline void put(const Unit* from, int64_t count, Unit* to) { std::copy(from, from + count, to); }
+static inline void put(const Unit* from, int64_t count, Unit* to) {
+    std::copy(from, from + count, to);
+}
 
 // Copy numbers, rounded to bfloat16.
 static inline void put(const float* from, int64_t count, uint16_t* to) {

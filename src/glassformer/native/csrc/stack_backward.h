@@ -33,8 +33,8 @@ const T* add_norm_backward(
 // norm.
 template <class T>
 void add_sublayer_gradient(
-    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count,
-    float* d_input, T* d, float* sums
+    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count, float* d_input,
+    T* d, float* sums
 ) {
     const int64_t size = s.d_model;
     const T* gamma = values_of<T>(norm.weight);
@@ -202,15 +202,15 @@ void context_gradient(
 template <class T>
 struct AttentionGradients {
     T *queries, *keys;
-    Unit<T> *query_panels, *key_panels;
+    Panels<T> query_panels, key_panels;
 };
 
 // Gradients of the inputs of queries, keys and values: one product with all three weights, or in cross-attention one
 // for each input.
 template <class T>
 void projected_gradient(
-    const UnpaddedStack& s, const AttentionParameters& p, const SavedSublayer<T>& saved,
-    const AttentionGradients<T>& g, T* d, float* d_memory, float* sums
+    const UnpaddedStack& s, const AttentionParameters& p, const SavedSublayer<T>& saved, const AttentionGradients<T>& g,
+    T* d, float* d_memory, float* sums
 ) {
     const int64_t size = s.d_model, all = steps_of<T>(p.query_width), key_steps = steps_of<T>(p.key_width);
     auto queries = workspace<Unit<T>>(WEIGHTS, size * (all + key_steps));
@@ -246,8 +246,8 @@ void projected_gradient(
 
 template <class T>
 void attend_backward(
-    const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, T* d,
-    const Unit<T>* memory, float* d_memory
+    const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, T* d, const Unit<T>* memory,
+    float* d_memory
 ) {
     const AttentionParameters p(s, layer, self);
     const int64_t size = s.d_model, steps = steps_of<T>(p.rows), key_rows = self ? p.rows : p.memory;

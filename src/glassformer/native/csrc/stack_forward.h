@@ -83,15 +83,13 @@ const T* sublayer_input(
 // Dropout of the sub-layer's result y, the residual sum and, if post-norm, LayerNorm.
 template <class T>
 void add_norm_forward(
-    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count,
-    const float* y
+    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count, const float* y
 ) {
     const int64_t d = s.d_model;
     const Dropout dropout = dropout_at(s, saved.number, s.threshold);
     for (int64_t i = row; i < row + count; i++) {
         add_dropped(saved.input + i * d, y + (i - row) * d, i * d, dropout, d, saved.sum + i * d);
-        if (!s.pre_norm)
-            saved.statistics[i] = normalize_row(s, norm, saved.sum + i * d, saved.output + i * d);
+        if (!s.pre_norm) saved.statistics[i] = normalize_row(s, norm, saved.sum + i * d, saved.output + i * d);
     }
 }
 
@@ -148,13 +146,11 @@ void rotate_heads(const UnpaddedStack& s, const AttentionParameters& p, T* x, co
 // Packed weights of one attention: queries, keys and values consecutively, then the output.
 template <class T>
 struct PackedAttention {
-    Unit<T> *queries, *keys, *values, *output;
+    Panels<T> queries, keys, values, output;
 
     PackedAttention(const UnpaddedStack& s, const AttentionParameters& p) {
         const int64_t d = s.d_model, steps = steps_of<T>(d);
-        queries = workspace<Unit<T>>(
-            WEIGHTS, (p.queries + p.keys + p.values) * steps + d * steps_of<T>(p.context)
-        );
+        queries = workspace<Unit<T>>(WEIGHTS, (p.queries + p.keys + p.values) * steps + d * steps_of<T>(p.context));
         keys = queries + p.queries * steps, values = keys + p.keys * steps, output = values + p.values * steps;
         auto pack = [](const Linear& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
             return packing_for_outputs(static_cast<const T*>(weight.weight.value), outputs, inputs, to);
@@ -174,8 +170,8 @@ void attend_forward(
     const AttentionParameters p(s, layer, self);
     const PackedAttention<T> packed(s, p);
     auto context = workspace<T>(CONTEXT, p.rows * p.context);
-    auto project = [&](const T* from, int64_t count, const Linear& part, const Unit<T>* weights, int64_t columns,
-                       T* to, int64_t stride) {
+    auto project = [&](const T* from, int64_t count, const Linear& part, const Unit<T>* weights, int64_t columns, T* to,
+                       int64_t stride) {
         multiply_block(rows_at(from, d), count, weights, columns, steps, [&](int64_t column, const float* sums) {
             put_panel(sums, count, bias_of<T>(part, column), to + column, stride);
         });

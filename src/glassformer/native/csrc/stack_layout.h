@@ -72,11 +72,11 @@ struct UnpaddedStack : TrainingStack {
 template <class T>
 struct SavedSublayer {
     const T* input;
-    T *sum, *output;            // input + sub-layer; the same, or its norm if post-norm
-    Unit<T>* packed_input;      // input of the first product, in panels
-    T *queries, *keys;          // of attention; keys includes values
+    T *sum, *output;        // input + sub-layer; the same, or its norm if post-norm
+    Unit<T>* packed_input;  // input of the first product, in panels
+    T *queries, *keys;      // of attention; keys includes values
     // In panels. hidden: the activation's input in a feed-forward layer, or the output of an ungated ReLU.
-    Unit<T> *context, *hidden;
+    Panels<T> context, hidden;
     float* log_sums;
     Statistics* statistics;
     int64_t number;
@@ -131,7 +131,7 @@ struct AttentionParameters {
     bool self;
     const Norm& norm;
     const Linear &query, &key, &value, &output;
-    int64_t rows, memory;  // memory: rows of keys, 0 in self-attention
+    int64_t rows, memory;                    // memory: rows of keys, 0 in self-attention
     int64_t queries, keys, values, context;  // columns
     int64_t query_width, key_width;          // row strides
 

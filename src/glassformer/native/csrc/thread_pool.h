@@ -276,7 +276,9 @@ struct Loop {
 };
 
 template <class Work>
-static Loop<Work> loop(int64_t count, int64_t size, Work work) { return {count, size, work}; }
+static Loop<Work> loop(int64_t count, int64_t size, Work work) {
+    return {count, size, work};
+}
 
 // Compute independent loops; any free one of `threads` threads computes the next chunk.
 template <class... Loops>
@@ -287,13 +289,17 @@ static void parallel(int64_t threads, const Loops&... loops) {
         for (int64_t index = 0; index < chunks; index++) compute(index);
         return;
     }
-    pool_of_this_thread().compute(threads, static_cast<uint32_t>(chunks), [](const void* work, int64_t index) {
-        within_a_loop() = true;
-        struct Leave {
-            ~Leave() { within_a_loop() = false; }
-        } leave;
-        (*static_cast<decltype(compute)*>(const_cast<void*>(work)))(index);
-    }, &compute);
+    pool_of_this_thread().compute(
+        threads, static_cast<uint32_t>(chunks),
+        [](const void* work, int64_t index) {
+            within_a_loop() = true;
+            struct Leave {
+                ~Leave() { within_a_loop() = false; }
+            } leave;
+            (*static_cast<decltype(compute)*>(const_cast<void*>(work)))(index);
+        },
+        &compute
+    );
 }
 
 template <class Work>
