@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from glassformer.models.registry import build_model
@@ -79,13 +80,21 @@ def test_gradients_are_dense_and_those_of_the_model(use: str, tied: bool) -> Non
     assert_close(gradients(accelerate(model), model, USES[use]), gradients(model, model, USES[use]))
 
 
+@torch.no_grad()
+def doubled(weight: Tensor) -> None:
+    weight.mul_(2)
+
+
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "replaced": lambda model: share(model, nn.Parameter(2 * weight_of(model).detach())),
     "replaced in its memory": lambda model: share(model, nn.Parameter(weight_of(model).detach())),
     "untied": lambda model: setattr(model.target_embedding, "weight", nn.Parameter(2 * weight_of(model).detach())),
     "other memory": lambda model: setattr(weight_of(model), "data", 2 * weight_of(model).detach()),
     "in place": lambda model: weight_of(model).data.mul_(2),
-    "loaded": lambda model: model.load_state_dict({name: 2 * w for name, w in model.state_dict().items()}, assign=True),
+    "in place, in a new version": lambda model: doubled(weight_of(model)),
+    "loaded": lambda model: model.load_state_dict({name: 2 * w for name, w in model.state_dict().items()}),
+    "assigned": lambda model: model.load_state_dict({n: 2 * w for n, w in model.state_dict().items()}, assign=True),
+    "more tokens": lambda model: setattr(weight_of(model), "data", 2 * torch.cat([weight_of(model).detach()] * 2)),
     "converted and back": lambda model: model.double().float(),
     "frozen": lambda model: weight_of(model).requires_grad_(False),
     "hook on the parameter": lambda model: weight_of(model).register_hook(lambda gradient: 3 * gradient + 1),
@@ -100,9 +109,54 @@ def test_change_of_the_parameter_takes_effect(change: str) -> None:
     CHANGES[change](model)
     found = gradients(form, model)
     assert_close(found, gradients(model, model))
-    if change not in ("replaced in its memory", "converted and back"):
+    if change not in ("replaced in its memory", "converted and back", "more tokens"):
         with pytest.raises(AssertionError):
             assert_close(before, found)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_optimizer_of_pytorch_trains_an_accelerated_model_as_it_trains_the_model(tied: bool) -> None:
+    ends = []
+    for accelerated in (True, False):
+        model = built(tie_embeddings=tied)
+        form = accelerate(model) if accelerated else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss(form).backward()
+            optimizer.step()
+        ends.append(model.state_dict())
+    for name, weight in ends[1].items():
+        torch.testing.assert_close(ends[0][name], weight, rtol=1e-4, atol=1e-5)
+
+
+def test_replicated_model_trains_after_a_backward_pass_before_it() -> None:
+    """DDP copies the weights of the first process into those of all, in place."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = built()
+        form = accelerate(model)
+        expected = gradients(form, model)
+        replica = nn.parallel.DistributedDataParallel(form)
+        model.zero_grad()
+        replica(IDS, IDS.flip(0)).square().sum().backward()
+        model.zero_grad()
+        loss(form).backward()
+        assert_close({name: p.grad for name, p in model.named_parameters()}, expected)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_loss_can_be_changed_in_place() -> None:
+    model = built()
+    form = accelerate(model)
+    hidden = form.hidden(IDS, IDS.flip(0)).flatten(0, 1)
+    found = projection_loss(form.output_projection, hidden, IDS.flatten(), 0.1)
+    before = found.loss.item(), found.nll.item()  # type: ignore[union-attr]
+    found.loss.div_(2)
+    assert found.nll is not None
+    found.nll.div_(4)
+    assert (found.loss.item(), found.nll.item()) == pytest.approx((before[0] / 2, before[1] / 4))
 
 
 def test_parameter_frozen_before_acceleration_can_be_unfrozen() -> None:

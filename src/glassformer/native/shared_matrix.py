@@ -14,12 +14,12 @@ class SharedMatrix:
     256 that are 8 MB to fill and to add, of which a batch reads a tenth. Through this node an embedding gives the
     gradients of the rows that it read, as a sparse tensor. The gradient of the parameter itself is always dense.
 
-    It stores nothing that belongs to the model: after the parameter was replaced, moved, converted, frozen or unfrozen,
-    ``use`` makes the node again, and a copy is empty.
+    It stores nothing that belongs to the model: after the parameter was replaced, moved, converted or changed in place,
+    ``use`` makes the node again, a frozen parameter is used without one, and a copy is empty.
     """
 
-    _node: tuple[Tensor, tuple[Tensor, ...]] | None = None
-    """The parameter, and the result of the node for each use."""
+    _node: tuple[Tensor, int, tuple[Tensor, ...]] | None = None
+    """The parameter, its version, and the result of the node for each use."""
 
     def __init__(self, n_uses: int = 1):
         self.n_uses = n_uses
@@ -31,10 +31,16 @@ class SharedMatrix:
         """
         if not weight.requires_grad or not torch.is_grad_enabled():
             return weight
-        node = self._node
-        if node is None or node[0] is not weight or _identity(node[1][0]) != _identity(weight):
-            self._node = node = weight, _Uses.apply(weight, self.n_uses)
-        return node[1][number]
+        if self._node is None or not self._current(weight):
+            self._node = None  # with it goes PyTorch's node of the parameter, which would keep a former shape
+            self._node = weight, weight._version, _Uses.apply(weight, self.n_uses)
+        return self._node[2][number]
+
+    def _current(self, weight: Tensor) -> bool:
+        """False if results of the node, which are views, belong to another parameter, version or memory."""
+        assert self._node is not None
+        known, version, uses = self._node
+        return known is weight and version == weight._version and _identity(uses[0]) == _identity(weight)
 
     def __getstate__(self) -> dict[str, Any]:
         """The number of uses; a copy is for other parameters."""

@@ -338,7 +338,8 @@ class NativeOutputProjection(OutputProjection):
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy whose forward pass also computes the gradients.
 
-    The backward pass gives them away after scaling them in place; a second one of the same graph computes them again.
+    The backward pass gives them away after scaling them in place; a second one of the same graph computes them again,
+    from the weights of that time.
     """
 
     @staticmethod
@@ -349,9 +350,9 @@ class _CrossEntropy(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight, bias, target)
         ctx.smoothing = smoothing
         call, ctx.gradients = _projected_loss(hidden, weight, bias, target, smoothing, any(ctx.needs_input_grad))
-        loss, nll = torch.tensor(
-            [(1 - smoothing) * call.nll + smoothing * call.smooth, call.nll], dtype=weight.dtype
-        ).unbind()
+        # Two tensors instead of two views of one, which could not be changed in place.
+        loss = torch.tensor((1 - smoothing) * call.nll + smoothing * call.smooth, dtype=weight.dtype)
+        nll = torch.tensor(call.nll, dtype=weight.dtype)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
