@@ -193,6 +193,11 @@ static void multiply_range(
     }
 }
 
+#if HAS_AMX
+// Bytes are read in full tiles, which must end within the padded rows.
+static_assert(2 * CHUNK % AMX_SIDE == 0, "threads divide rows between tiles");
+#endif
+
 // Only the calling thread multiplies small weights: waking others would take longer than the product. Threads divide
 // the outputs, or many rows where that leaves a thread idle for a tenth of the time and more.
 static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out, int64_t threads) {
@@ -204,7 +209,7 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     const int64_t panels_at_once = (panels + threads - 1) / threads;
     if (rows >= threads * ROWS_AT_ONCE && 10 * panels < 9 * panels_at_once * threads) {
         const int64_t parts = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
-        parallel_for(threads, rows, padded((rows + parts - 1) / parts, TALL), [&](int64_t row, int64_t end) {
+        parallel_for(threads, rows, padded((rows + parts - 1) / parts, 2 * CHUNK), [&](int64_t row, int64_t end) {
             multiply_range(linear, x, row, end, 0, panels * PANEL, out);
         });
         return;
