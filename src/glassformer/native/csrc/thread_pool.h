@@ -109,7 +109,7 @@ public:
         unclaimed_.store(number << 32 | chunks);
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
         helper_slots_.store(helpers);
-        if (generation_.has_sleepers()) woken_ = begin;
+        if (begin - ended_ > PAUSE) woken_ = begin;
         generation_.value.fetch_add(1);
         generation_.wake(helpers);
         uint32_t own_chunks = 0;
@@ -119,7 +119,8 @@ public:
         const int64_t duration = nanoseconds() - begin;
         const bool alone = own_chunks == chunks;
         // A thread that wakes up is no sign of other processes: decoding pauses for longer than threads spin.
-        if (!alone || begin - woken_ > WAKING) update_contention(duration, alone ? duration : duration - busy);
+        ended_ = begin + duration;
+        if (!alone || ended_ - woken_ > WAKING) update_contention(duration, alone ? duration : duration - busy);
         if (failed_.load()) throw std::bad_alloc();
     }
 
@@ -128,6 +129,7 @@ private:
     // The processors count as contended if LOST_PERCENT of WINDOW, a time spent in loops, had no help or waited for it.
     // This lasts FIRST and then, while half as much time is lost, twice as long, up to LAST. In nanoseconds.
     static constexpr int64_t WINDOW = 4'000'000, LOST_PERCENT = 30, FIRST = 20'000'000, LAST = 160'000'000;
+    static constexpr int64_t PAUSE = 100'000;   // time between loops after which helpers may sleep
     static constexpr int64_t WAKING = 200'000;  // time that a sleeping thread may need to begin
 
     pid_t process_ = getpid();
@@ -138,7 +140,7 @@ private:
     const void* work_ = nullptr;
     uint32_t chunks_ = 0;
     fenv_t floating_point_{};
-    int64_t woken_ = 0;  // when a sleeping thread was last woken
+    int64_t ended_ = 0, woken_ = 0;  // end of the last loop; beginning of the first one after a pause
     int64_t loop_time_ = 0, lost_time_ = 0, contended_until_ = 0, contended_for_ = FIRST;
     std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + unclaimed chunks
     WaitableWord unfinished_;             // chunks
