@@ -125,6 +125,14 @@ def test_large_pages_are_requested_for_the_heap_and_take_no_memory() -> None:
     assert "hg" in " ".join(flags)
 
 
+@on_linux
+def test_large_pages_are_not_requested_where_malloc_writes_to_all_memory() -> None:
+    code = [sys.executable, "-c", "from glassformer.cli.process import *; print(use_large_pages())"]
+    environment = ENVIRONMENT | {"MALLOC_PERTURB_": "85"}
+    done = subprocess.run(code, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "False"
+
+
 def test_train_command_resumes_with_the_threads_of_the_run(
     cli: Any, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

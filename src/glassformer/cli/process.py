@@ -83,6 +83,9 @@ def use_large_pages() -> bool:
     import ctypes
     import mmap
 
+    # malloc would write to all of it, or Linux count all of it as used.
+    if "MALLOC_PERTURB_" in os.environ or _counts_address_space():
+        return False
     libc, address, size = ctypes.CDLL(None), ctypes.c_void_p, ctypes.c_size_t
     libc.sbrk.restype = libc.malloc.restype = address
     before = libc.sbrk(ctypes.c_ssize_t(0))
@@ -90,6 +93,15 @@ def use_large_pages() -> bool:
     after = libc.sbrk(ctypes.c_ssize_t(0))
     start = -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
     return after > start and libc.madvise(address(start), size(after - start), _MADV_HUGEPAGE) == 0
+
+
+def _counts_address_space() -> bool:
+    """True if Linux limits the address space that all processes take, used or not."""
+    try:
+        with open("/proc/sys/vm/overcommit_memory", encoding="ascii") as setting:
+            return setting.read().strip() == "2"
+    except OSError:
+        return False
 
 
 def prepare_training(threads: int) -> None:

@@ -42,9 +42,9 @@ HALF_SECONDS = 1.0
 REPEATS = 5, 1000
 """Measurements of each call, at least and at most; the median counts, since other work disturbs some of them."""
 LEAST_SECONDS = 1.0
-"""Time of all measurements of a call at least."""
+"""Mean time, over the calls, of all measurements at least."""
 BLOCK_SECONDS = 0.001
-"""Calls that are shorter are measured together."""
+"""Calls whose mean time is shorter are measured several at once."""
 COPIED_BYTES = 256 * 2**20
 ETHERNET = 1.25
 """GB/s between machines: an Ethernet of 10 Gbit/s."""

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-"""PyTorch 2.13 has another name for it, and earlier ones know only this one."""
+"""PyTorch 2.13 renamed ``all_gather_into_tensor`` to ``all_gather_single``."""
 
 
 def sum_(values: Tensor, group: Any = None) -> None:
@@ -43,7 +43,7 @@ class ReduceScatter:
     ) -> None:
         received = torch.empty_like(input_tensor)
         dist.all_to_all_single(received, input_tensor, group=group)
-        output_tensor.copy_(add_rows_(received.view(group.size(), -1)))
+        output_tensor.copy_(add_rows_(received.view(group.size(), output_tensor.numel())))
 
 
 @dataclass
@@ -59,6 +59,9 @@ class BucketSums:
 
     def add(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Begin the sum of ``bucket``; the result is complete before the backward pass ends."""
+        if bucket.index() == 0:  # a backward pass that was interrupted left these
+            self.pending.clear()
+            self.gathering.clear()
         buffer = bucket.buffer()
         wide = buffer.float() if buffer.dtype == torch.bfloat16 else buffer
         if not _by_rank(wide, None):
@@ -87,7 +90,7 @@ class Exchange:
     def gather(self) -> None:
         """Add the parts received, and begin to gather the sums of all processes."""
         self.work.wait()
-        self.own = add_rows_(self.received.view(self.size, -1))
+        self.own = add_rows_(self.received.view(self.size, len(self.padded) // self.size))
         self.work = GATHER(self.padded, self.own, group=self.group, async_op=True)
 
     def finish(self) -> None:

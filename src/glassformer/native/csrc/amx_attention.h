@@ -317,6 +317,7 @@ static void attend_batches_amx(const Attention& a, bool backward, int64_t heads_
             });
         }
         _tile_release();
+        visible.release_large();
     });
 }
 #endif

@@ -1,8 +1,9 @@
 // Equation 1 and its gradient for full sequences, on all cores, with only a few rows of scores in memory.
 //
 // A tile of TILE queries reads the keys between the first and the last visible one. Keys outside this range, such as
-// those of other sentences in the row or of the future, cost nothing. The backward pass recomputes the weights from the
-// logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
+// those of other sentences in the row or of the future, cost nothing, but for the rest of a block of keys that AMX
+// multiplies. The backward pass recomputes the weights from the logarithm of their denominator (Dao et al. 2022,
+// arXiv:2205.14135, section 3.1).
 #pragma once
 #include "amx_attention.h"
 #include "attention_arguments.h"

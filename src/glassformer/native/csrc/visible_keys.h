@@ -40,10 +40,15 @@ public:
                 dense_[j * padded_queries + i] = mask[i * a.mask_query + j * a.mask_key] != 0;
     }
 
+    // Free a dense mask of more than 4 MB, which a thread would keep.
+    void release_large() {
+        if (dense_.capacity() > 1 << 22) std::vector<int8_t>().swap(dense_);
+    }
+
 private:
     std::vector<int32_t> low_, high_;  // first and last visible key, padded to full blocks of queries
-    std::vector<int8_t>
-        dense_;  // [even number of keys, padded queries]: 1 if visible; empty if all keys of the ranges are
+    // [even number of keys, padded queries]: 1 if visible; empty if all keys of the ranges are.
+    std::vector<int8_t> dense_;
 
     Ints dense_lanes(int64_t query, int64_t key) const {
         const int8_t* at = dense_.data() + key * low_.size() + query;
