@@ -2,6 +2,8 @@
 // A large matrix on a canvas, from raw numbers: pooled by the server, every number after a zoom. The pointer and the
 // keyboard name a row, a column and its value, without a request.
 
+import { request } from "./address.js";
+
 /** @typedef {{ top: number, left: number, height: number, width: number }} Region */
 /**
  * Numbers of a region, one for each block of `down` rows and `across` columns.
@@ -129,7 +131,7 @@ class Plot {
     if (this.pending.has(address) || this.tiles.some((one) => isSame(one, region))) return;
     this.pending.add(address);
     try {
-      const answer = await fetch(address, { signal: this.stopping.signal });
+      const answer = await request(address, { signal: this.stopping.signal });
       if (!answer.ok) throw new Error(await answer.text());
       this.tiles.push(tileFrom(region, await answer.arrayBuffer()));
       this.tiles.sort((one, other) => other.down * other.across - one.down * one.across);

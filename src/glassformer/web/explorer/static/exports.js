@@ -1,6 +1,8 @@
 // @ts-check
 // Menus of the exports: copies to the clipboard, PNG pictures drawn from the SVG of a panel, and closing by Esc.
 
+import { request } from "./address.js";
+
 const SCALE = 2; // pixels of a PNG for one of the page
 const MOST_PIXELS = 16e6;
 
@@ -50,7 +52,7 @@ async function act(button) {
 
 /** @param {string} address */
 async function text(address) {
-  const answer = await fetch(address);
+  const answer = await request(address);
   const content = await answer.text();
   if (!answer.ok) throw new Error(content.trim());
   return content;
@@ -61,7 +63,7 @@ async function text(address) {
  * @param {string} address
  */
 async function draw(address) {
-  const answer = await fetch(address);
+  const answer = await request(address);
   const content = await answer.text();
   if (!answer.ok) throw new Error(content.trim());
   const name = /filename="([^"]*)\.svg"/.exec(answer.headers.get("content-disposition") ?? "")?.[1] ?? "picture";

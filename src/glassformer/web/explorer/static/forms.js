@@ -1,6 +1,8 @@
 // @ts-check
 // Forms inside a view, whose fields are keys of the address.
 
+import { shown } from "./address.js";
+
 /**
  * Show an address, as if a link to it had been followed.
  * @param {string} address
@@ -48,7 +50,7 @@ function send(form) {
  * @param {HTMLInputElement | HTMLSelectElement} field
  */
 function change(field) {
-  const query = new URLSearchParams(location.search);
+  const query = new URLSearchParams(shown());
   if (field.value.trim()) query.set(field.name, field.value);
   else query.delete(field.name);
   if (field.name === "other_run") query.delete("other_checkpoint"); // each run has its own

@@ -1,6 +1,7 @@
 // @ts-check
 // The lab: the second sentence, and the bars of a row of attention. Both lead to an address, like a link.
 
+import { shown } from "./address.js";
 import { follow } from "./forms.js";
 
 const PAUSE = 150; // milliseconds after the last change of a weight
@@ -33,7 +34,7 @@ export function listenToLab() {
  * @param {HTMLFormElement} form
  */
 function compare(form) {
-  const query = new URLSearchParams(location.search);
+  const query = new URLSearchParams(shown());
   const donor = String(new FormData(form).get("donor") ?? "");
   if (donor === (query.get("donor") ?? "")) return;
   query.delete("donor");

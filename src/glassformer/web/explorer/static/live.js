@@ -1,6 +1,8 @@
 // @ts-check
 // Jobs of the server: while one runs, the page asks for its state, and puts the answer in the place of the old one.
 
+import { request, shown } from "./address.js";
+
 let timer = 0;
 
 /** Start to watch the stage: a view with ``data-live`` is asked for again after so many milliseconds. */
@@ -23,13 +25,13 @@ function plan() {
 
 /** The state of the job of this address; an answer that comes after the address has changed is dropped. */
 async function refresh() {
-  const address = location.search;
+  const address = shown();
   try {
-    const answer = await fetch(address || "?", { headers: { "x-fragment": "1" } });
+    const answer = await request(address || "?", { headers: { "x-fragment": "1" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main .atlas");
     const old = document.querySelector("main .atlas");
-    if (!fresh || !old || location.search !== address) return;
+    if (!fresh || !old || shown() !== address) return;
     replace(old, fresh);
   } catch {
     return; // the server has ended, or the network; the next action says so
@@ -56,7 +58,7 @@ function replace(old, fresh) {
 async function post(button) {
   button.disabled = true;
   try {
-    await fetch(`${button.dataset.post}${location.search}`, { method: "POST" });
+    await request(`${button.dataset.post}${shown()}`, { method: "POST" });
   } finally {
     await refresh();
   }

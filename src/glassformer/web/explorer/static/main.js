@@ -1,6 +1,7 @@
 // @ts-check
 // The page: links and inputs change the address, and the server's panels of the new address take the old ones' place.
 
+import { record, request, shown } from "./address.js";
 import { arrive, placeOf, showStep } from "./arrival.js";
 import { listenToCanvases } from "./canvas.js";
 import { listenToExports } from "./exports.js";
@@ -39,41 +40,40 @@ const dirty = new Map();
 async function show(address, history, part = "first") {
   pending?.abort();
   clearTimeout(timer);
-  const request = (pending = new AbortController());
+  const mine = (pending = new AbortController());
   const sent = new Map(dirty);
   document.documentElement.toggleAttribute("data-busy", true);
   try {
-    const answer = await fetch(address, { headers: { "x-fragment": part }, signal: request.signal });
+    const answer = await request(address, { headers: { "x-fragment": part }, signal: mine.signal });
     if (answer.status === 401) throw new Error("The key of this page is no longer valid; open the printed address again.");
     const text = await answer.text();
     const page = new DOMParser().parseFromString(text, "text/html");
-    if (request !== pending) return;
+    if (mine !== pending) return;
     if (part === "whole" && answer.status === 503) {
-      window.setTimeout(() => request === pending && complete(), PAUSE); // another page's view came first
+      window.setTimeout(() => mine === pending && complete(), PAUSE); // another page's view came first
       return;
     }
     forget(sent); // also what fails: else every link would fail with it
     if (!page.querySelector("[data-slot]")) throw new Error(text.trim() || `The server answered ${answer.status}.`);
-    if (history === "push") window.history.pushState(null, "", address);
-    if (history === "replace") window.history.replaceState(null, "", address);
+    if (history !== "none") record(address, history);
     const before = placeOf(document);
     await move(page);
     if (history === "push") arrive(before);
     if (part === "first") say(page.title.split(" · ")[0] ?? "");
     if (part === "first") complete();
-    else window.setTimeout(() => request === pending && complete(), PAUSE);
+    else window.setTimeout(() => mine === pending && complete(), PAUSE);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
     const message = error instanceof Error ? error.message : String(error);
     say(error instanceof TypeError ? "The server has ended; start glassformer explore again." : message, true);
   } finally {
-    if (request === pending) document.documentElement.toggleAttribute("data-busy", false);
+    if (mine === pending) document.documentElement.toggleAttribute("data-busy", false);
   }
 }
 
 /** Ask for the analyses that the shown view lacks; for some of them when nothing has been done for a moment. */
 function complete() {
-  const ask = () => void show(location.search || "?", "none", "whole");
+  const ask = () => void show(shown() || "?", "none", "whole");
   if (document.querySelector("[data-pending='']")) ask();
   else if (document.querySelector("[data-pending]")) timer = window.setTimeout(() => !dirty.size && ask(), IDLE);
   else goOn();
@@ -82,7 +82,7 @@ function complete() {
 /** Ask again for a view that is still being computed, unless another one is on its way. */
 function goOn() {
   if (!document.querySelector("[data-again]") || dirty.size) return;
-  timer = window.setTimeout(() => void show(location.search || "?", "none"), 50);
+  timer = window.setTimeout(() => void show(shown() || "?", "none"), 50);
 }
 
 /**
@@ -173,7 +173,7 @@ function say(text, seen = false) {
 
 /** The address of the page with every edited input. */
 function edited() {
-  const query = new URLSearchParams(location.search);
+  const query = new URLSearchParams(shown());
   for (const [name, value] of dirty) change(query, name, value);
   return `?${query}`;
 }
@@ -183,7 +183,7 @@ function edited() {
  * @param {string} address
  */
 function followed(address) {
-  const here = new URLSearchParams(location.search);
+  const here = new URLSearchParams(shown());
   const query = new URLSearchParams(address);
   const edits = [...dirty].filter(([name]) => ["source", "run", "checkpoint"].includes(name) || (query.get(name) ?? "") === (here.get(name) ?? ""));
   for (const [name, value] of edits) change(query, name, value);
@@ -245,7 +245,7 @@ document.getElementById("input")?.addEventListener("submit", (event) => {
 });
 window.addEventListener("popstate", () => {
   dirty.clear();
-  void show(location.search || "?", "none");
+  void show(shown() || "?", "none");
 });
 
 listenToFold();

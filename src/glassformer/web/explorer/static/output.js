@@ -1,6 +1,8 @@
 // @ts-check
 // The sliders of the output: temperature, top-k and top-p, computed here from the logits, without a request a move.
 
+import { request } from "./address.js";
+
 /** @typedef {{ temperature: number, topK: number, topP: number }} Settings */
 
 /** @type {{ address: string, logits: Float64Array, order: Uint32Array } | null} */
@@ -44,7 +46,7 @@ export function restoreSliders(values) {
 async function update(panel) {
   const address = panel.dataset.logits ?? "";
   if (loaded?.address !== address) {
-    const answer = await fetch(address);
+    const answer = await request(address);
     if (!answer.ok) return;
     const logits = Float64Array.from(readFloats(await answer.arrayBuffer()));
     const order = Uint32Array.from(logits, (_, index) => index).sort((a, b) => logits[b] - logits[a] || a - b);

@@ -2,6 +2,8 @@
 // The slider over the checkpoints of the run, which is the menu of checkpoints in another form; a button that plays
 // them; and a look, now and then, for checkpoints that a running training has saved meanwhile.
 
+import { request, shown } from "./address.js";
+
 const LOOK = 5000; // milliseconds between two looks for new checkpoints
 const FRAME = 900; // least milliseconds that a checkpoint stays while the training is played
 const TICKS = 9; // steps that are written below the slider
@@ -106,8 +108,8 @@ async function look() {
   if (!list || looking || document.visibilityState !== "visible" || document.documentElement.hasAttribute("data-busy")) return;
   looking = true;
   try {
-    const run = new URLSearchParams(location.search).get("run") ?? "";
-    const answer = await fetch(`checkpoints?run=${encodeURIComponent(run)}`, { signal: AbortSignal.timeout(LOOK) });
+    const run = new URLSearchParams(shown()).get("run") ?? "";
+    const answer = await request(`checkpoints?run=${encodeURIComponent(run)}`, { signal: AbortSignal.timeout(LOOK) });
     if (!answer.ok) return; // the next view says what is wrong
     /** @type {[string, string][]} */
     const found = await answer.json();
