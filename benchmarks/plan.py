@@ -5,8 +5,8 @@
     python -m benchmarks.plan paper
 
 ``memory``: peak of the resident memory of a child process that builds the run and takes three steps, beside the plan.
-``time``: steps of full batches beside those predicted from an eighth and a quarter of the rows, in turn, so that other
-work on the machine meets both. ``paper``: table 2 of the paper, the base model on 8 P100.
+``time``: steps of full batches beside those predicted from an eighth and a quarter (or half) of the rows, in turn,
+so that other work on the machine meets both. ``paper``: table 2 of the paper, the base model on 8 P100.
 """
 
 import argparse

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from small_trainings import small_training
 
+from glassformer.native.library import kernels as kernels_of_this_machine
 from glassformer.planning import measure
 
 FIXED, BY_ROW = 0.01, 0.002
@@ -49,6 +50,22 @@ def test_disturbed_steps_do_not_change_the_estimate_of_all_rows(clock: Clock) ->
     assert found.update_seconds == pytest.approx(clock.slowness * FIXED / 2)
     assert found.profile.points[-1].rows == rows // (2 if clock.slowness == 1.0 else 4)
     assert min(clock.rows) == rows // 8
+
+
+@pytest.mark.parametrize("name", ["encoder_decoder", "gpt"])
+def test_memory_of_a_step_in_the_kernels_counts_sparse_gradients(name: str) -> None:
+    """Embeddings in the kernels give the gradients of the rows that they read; d_model=32 is PyTorch's."""
+    wide = {"d_model": 64, "d_ff": 128}
+    engines = ("auto", "torch")
+    kernels, pytorch = (
+        small_training(name, model=wide, train={"engine": engine, "precision": "float32"}) for engine in engines
+    )
+    state = measure.training_state(kernels, 4)
+    if kernels_of_this_machine() is None:
+        pytest.skip("there are no kernels here")
+    assert any(one.engine == "native" and "embedding" in one.part for one in state.routes)
+    found, expected = (measure.record_real_step(each) for each in (state, measure.training_state(pytorch, 4)))
+    assert 0 < found.activations < 2 * expected.activations
 
 
 def test_short_calls_are_measured_together_and_each_call_as_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,11 +113,11 @@ class Recorder(TorchDispatchMode):
         if func in FAULT_CHECKS and not _has_memory(args[0]):
             return FAULT_CHECKS[func](args[0])
         result = func(*args, **kwargs)
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        outputs = _tensors(result)
         self._allocate(outputs)
         packet = func.overloadpacket
         if not func.is_view and packet not in ALLOCATIONS:
-            inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            inputs = _tensors((args, kwargs))
             self._count(packet, args, kwargs, result, inputs, outputs)
         return result
 
@@ -163,6 +163,15 @@ class Recorder(TorchDispatchMode):
 
 def _has_memory(tensor: Tensor) -> bool:
     return tensor.device.type != "meta" and not isinstance(tensor, FakeTensor)
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    """The tensors in ``values``; of a sparse one its indices and entries, which have memory."""
+    found: list[Tensor] = []
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, Tensor):
+            found += [leaf] if leaf.layout == torch.strided else [leaf._indices(), leaf._values()]
+    return found
 
 
 def _traffic(tensor: Tensor) -> int:
