@@ -4,6 +4,7 @@ Files of the command line come first, then the run's own validation data, where 
 """
 
 import tomllib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +41,7 @@ class NumberField:
     variables: tuple[str, ...] = ()
 
 
-class Numbered:
+class Numbered(ABC):
     """A model of numbered inputs: a selection has a number as its source, and no text."""
 
     translates = False
@@ -55,8 +56,9 @@ class Numbered:
         return self.run.model
 
     @property
+    @abstractmethod
     def format(self) -> ImageFormat | SeriesFormat:
-        raise NotImplementedError
+        """The format of the inputs that the model reads."""
 
     def share_data(self, others: Iterable[object]) -> None:
         """Take what a model of the same data has read, such as another checkpoint, instead of reading it again."""
@@ -73,8 +75,9 @@ class Numbered:
         return False
 
     @property
+    @abstractmethod
     def field(self) -> NumberField:
-        raise NotImplementedError
+        """The field of the bar that chooses an input."""
 
     def output(self, selection: Selection) -> str:
         return ""

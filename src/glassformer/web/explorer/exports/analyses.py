@@ -1,6 +1,5 @@
 """Exports of the analyses: lens, attribution, alignment, comparison, training, vectors, and atlas."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -21,9 +20,9 @@ from glassformer.web.explorer.exports.content import (
     ExportTable,
     NamedArray,
     PanelDrawing,
-    PanelExport,
     arrays_of,
     columns_of,
+    fixed_export,
 )
 from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import ExploredTranslator
@@ -221,16 +220,10 @@ def _atlas(session: Session, traced: TracedSelection) -> ExportContent:
     )
 
 
-def _fixed(
-    title: str, formats: tuple[str, ...], content: Callable[[Session, TracedSelection], ExportContent]
-) -> PanelExport:
-    return PanelExport(lambda example, selection: title, formats, content)
-
-
-LENS = _fixed("The logit lens", EVERY_FORMAT, _lens)
-ATTRIBUTION = _fixed("The attribution of this word", EVERY_FORMAT, _attribution)
-ALIGNMENT = _fixed("The attention by words", EVERY_FORMAT, _alignment)
-COMPARISON = _fixed("The comparison", READ, _comparison)
-TRAINING = _fixed("The head over the training", READ, _training)
-VECTORS = _fixed("The vectors of this token", EVERY_FORMAT, _vectors)
-ATLAS = _fixed("The atlas of heads", READ, _atlas)
+LENS = fixed_export("The logit lens", EVERY_FORMAT, _lens)
+ATTRIBUTION = fixed_export("The attribution of this word", EVERY_FORMAT, _attribution)
+ALIGNMENT = fixed_export("The attention by words", EVERY_FORMAT, _alignment)
+COMPARISON = fixed_export("The comparison", READ, _comparison)
+TRAINING = fixed_export("The head over the training", READ, _training)
+VECTORS = fixed_export("The vectors of this token", EVERY_FORMAT, _vectors)
+ATLAS = fixed_export("The atlas of heads", READ, _atlas)

@@ -74,6 +74,13 @@ class PanelExport(NamedTuple):
     content: Callable[[Session, TracedSelection], ExportContent]
 
 
+def fixed_export(
+    title: str, formats: tuple[str, ...], content: Callable[[Session, TracedSelection], ExportContent]
+) -> PanelExport:
+    """The export of a panel that the menu always calls by the same ``title``."""
+    return PanelExport(lambda example, selection: title, formats, content)
+
+
 def arrays_of(example: Example, names: Iterable[str]) -> dict[str, NamedArray]:
     """Recorded tensors at their full size."""
     return {name: NamedArray(as_array(example.trace[name]), example.trace.axes(name)) for name in names}

@@ -1,7 +1,5 @@
 """Exports of the panels that are lists: the beam tree, heads off, the tour, the steps, the map."""
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 
@@ -16,8 +14,8 @@ from glassformer.web.explorer.exports.content import (
     ExportTable,
     NamedArray,
     PanelDrawing,
-    PanelExport,
     columns_of,
+    fixed_export,
 )
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT, view_of
@@ -191,17 +189,11 @@ def _report(session: Session, traced: TracedSelection) -> ExportContent:
     return ExportContent(name="report", title="Offline report")
 
 
-def _fixed(
-    title: str, formats: tuple[str, ...], content: Callable[[Session, TracedSelection], ExportContent]
-) -> PanelExport:
-    return PanelExport(lambda example, selection: title, formats, content)
-
-
-BEAM = _fixed("The beam search", EVERY_FORMAT, _beam)
-HEADS_OFF = _fixed("The change without each head", EVERY_FORMAT, _heads_off)
-TOUR = _fixed("The steps of the tour", (*PICTURES, "csv", "tex", "py"), _tour)
-TIMELINE = _fixed("The tokens and their probabilities", (*PICTURES, "csv", "tex"), _timeline)
-PATCHES = _fixed("The effects of patches", (*PICTURES, "csv", "tex", "npz"), _patches)
-BEFORE_AFTER = _fixed("Before and after", (*PICTURES, "csv", "tex", "npz"), _before_after)
-MAP = _fixed("Figure 1 of this model", PICTURES, _map)
-REPORT = _fixed("The whole sentence, as an offline report", ("html",), _report)
+BEAM = fixed_export("The beam search", EVERY_FORMAT, _beam)
+HEADS_OFF = fixed_export("The change without each head", EVERY_FORMAT, _heads_off)
+TOUR = fixed_export("The steps of the tour", (*PICTURES, "csv", "tex", "py"), _tour)
+TIMELINE = fixed_export("The tokens and their probabilities", (*PICTURES, "csv", "tex"), _timeline)
+PATCHES = fixed_export("The effects of patches", (*PICTURES, "csv", "tex", "npz"), _patches)
+BEFORE_AFTER = fixed_export("Before and after", (*PICTURES, "csv", "tex", "npz"), _before_after)
+MAP = fixed_export("Figure 1 of this model", PICTURES, _map)
+REPORT = fixed_export("The whole sentence, as an offline report", ("html",), _report)
