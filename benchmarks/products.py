@@ -3,7 +3,8 @@
     python -m benchmarks.products
 
 The three products of a linear layer in training, packing included, and the product in use, of weights that are already
-packed. Both sides compute the same tensors, alternating.
+packed: those of decoders and, where the processor multiplies float32 in parts, those of encoders. Both sides compute
+the same tensors, alternating. Before that, the errors of both against float64, relative to the sum of the magnitudes.
 """
 
 import argparse
@@ -37,7 +38,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    report = {"machine": describe(), "variant": loaded().arithmetic, "products": []}
+    report = {"machine": describe(), "variant": loaded().arithmetic, "errors": errors(), "products": []}
+    print(json.dumps(report["errors"], indent=1), flush=True)
     shapes = sorted({shape for rows, a, b in SHAPES for shape in ((rows, a, b), (rows, b, a))})
     for rows, inputs, outputs in shapes:
         for name, (ours, theirs) in contenders(rows, inputs, outputs).items():
@@ -56,12 +58,37 @@ def contenders(rows: int, inputs: int, outputs: int) -> dict[str, tuple[Callable
     linear = nn.Linear(inputs, outputs).requires_grad_(False)
     x, d_y, packed = torch.randn(rows, inputs), torch.randn(rows, outputs), Packed(loaded(), int8=False)
     w, bias, ready = linear.weight, linear.bias, packed.linear(linear)
-    return {
+    encoders = Packed(loaded(), int8=False, parts=True)
+    in_parts = encoders.linear(linear)
+    found: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "y = x Wᵀ + b": (lambda: product(x, w.t(), bias), lambda: torch.addmm(bias, x, w.t())),
         "dx = dy W": (lambda: product(d_y, w), lambda: d_y @ w),
         "dW = dyᵀ x": (lambda: product(d_y.t(), x), lambda: d_y.t() @ x),
         "in use": (lambda: packed.apply(ready, x), lambda: torch.addmm(bias, x, w.t())),
     }
+    if encoders.parts:
+        found["in use, parts"] = (lambda: encoders.apply(in_parts, x), lambda: torch.addmm(bias, x, w.t()))
+    return found
+
+
+def errors() -> list[dict[str, object]]:
+    """Root mean square and largest error of ours and PyTorch's, in units of 2^-24, float32's rounding."""
+    found: list[dict[str, object]] = []
+    torch.manual_seed(0)
+    for depth in (64, 256, 1024, 8000):
+        for kind in ("normal", "positive", "wide"):
+            a, b = torch.randn(1024, depth), torch.randn(depth, 192)
+            if kind == "positive":
+                a, b = a.abs(), b.abs()
+            elif kind == "wide":  # log-normal magnitudes over ten powers of ten
+                a, b = (x * torch.exp(4 * torch.randn_like(x)) for x in (a, b))
+            exact, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+            row: dict[str, object] = {"depth": depth, "numbers": kind}
+            for name, y in (("glassformer", product(a, b)), ("PyTorch", a @ b)):
+                error = (y.double() - exact).abs() / scale * 2**24
+                row[name] = [round(float(error.square().mean().sqrt()), 2), round(float(error.max()), 2)]
+            found.append(row)
+    return found
 
 
 def compare(ours: Callable[[], object], theirs: Callable[[], object], work: int) -> tuple[float, float]:

@@ -66,7 +66,11 @@ def draw_extensions(rng: Draw) -> Call:
 
 def draw_packed(rng: Draw, int8: bool) -> Call:
     """A packed linear layer as decoding applies it."""
-    inputs, outputs, rows = rng.choice((1, 3, 64, size(rng, 500) + 1)), size(rng, 300) + 1, size(rng, 200)
+    inputs, outputs, rows = (
+        rng.choice((1, 3, 64, size(rng, 500) + 1, size(rng, 1500) + 1)),
+        size(rng, 300) + 1,
+        size(rng, 200),
+    )
     module = nn.Linear(inputs, outputs, bias=rng.random() < 0.5)
     with torch.no_grad():
         module.weight.copy_(tensor(rng, outputs, inputs))
@@ -76,12 +80,13 @@ def draw_packed(rng: Draw, int8: bool) -> Call:
         a, b = (quantized(each) if int8 else each.double() for each in (x, module.weight.detach()))
         return [F.linear(a, b, None if module.bias is None else module.bias.detach().double())]
 
-    what = f"{list(x.shape)}, {inputs} → {outputs}"
-    return Call(lambda: [applied(module, x, int8)], expected, 1e-2 if int8 else 2e-5, what)
+    parts = loaded().parts and not int8 and rng.random() < 0.5
+    what = f"{list(x.shape)}, {inputs} → {outputs}{', in parts' if parts else ''}"
+    return Call(lambda: [applied(module, x, int8, parts)], expected, 1e-2 if int8 else 2e-5, what)
 
 
-def applied(module: nn.Linear, x: Tensor, int8: bool) -> Tensor:
-    packed = Packed(loaded(), int8)
+def applied(module: nn.Linear, x: Tensor, int8: bool, parts: bool = False) -> Tensor:
+    packed = Packed(loaded(), int8, parts)
     return packed.apply(packed.linear(module), x)
 
 

@@ -33,6 +33,43 @@ def test_a_product_is_pytorchs(rows: int, depth: int, columns: int, transposed: 
     torch.testing.assert_close(found, expected.float(), atol=2e-6 * depth, rtol=1e-5)
 
 
+@pytest.mark.parametrize("depth", [64, 300, 2101])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_product_is_as_exact_as_pytorchs(depth: int, transposed: bool) -> None:
+    """Errors relative to the sum of the magnitudes; numbers of one sign, and of very different sizes."""
+    torch.manual_seed(1)
+    for kind in ("normal", "positive", "wide"):
+        a, b = torch.randn(800, depth), torch.randn(depth, 200)
+        if kind == "positive":
+            a, b = a.abs(), b.abs()
+        elif kind == "wide":
+            a, b = (x * torch.exp(4 * torch.randn_like(x)) for x in (a, b))
+        if transposed:
+            a, b = a.t().contiguous().t(), b.t().contiguous().t()
+        exact, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+        found, expected = (((y.double() - exact) / scale).square().mean().sqrt() for y in (product(a, b), a @ b))
+        assert found < 2 * expected
+
+
+def test_powers_of_two_only_move_the_exponent() -> None:
+    a, b = torch.randn(800, 100), torch.randn(100, 70)
+    expected = product(a, b)
+    for power in (2.0**60, 2.0**-60):
+        assert torch.equal(product(a * power, b), expected * power)
+        assert torch.equal(product(a * power, b / power), expected)
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_a_row_that_is_not_finite_changes_no_other(value: float) -> None:
+    a, b = torch.randn(800, 100), torch.randn(100, 70)
+    expected = product(a, b)
+    a[37, 5] = value
+    found = product(a, b)
+    assert not found[37].isfinite().any()
+    found[37] = expected[37]
+    assert torch.equal(found, expected)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     module = NativeLinear(weight.size(1), weight.size(0), bias is not None, device="meta")
     module._parameters["weight"], module._parameters["bias"] = weight, bias

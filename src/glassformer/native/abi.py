@@ -30,6 +30,7 @@ class Linear(Structure):
         ("scales", c_void_p),
         ("outputs", c_int32),
         ("inputs", c_int32),
+        ("parts", c_int32),
     )
 
 

@@ -172,8 +172,8 @@ class NativeDecoder(_Form):
         self.execution = Execution(
             SearchKernels(kernels), in_threads=True, max_source_tokens=MAX_SOURCE_TOKENS, copies_weights=True
         )
-        self.packed = Packed(kernels, int8)
-        self.encoder = self.packed.stack(model.encoder, model.source_embedding)
+        self.packed, self.packed_encoder = Packed(kernels, int8), Packed(kernels, int8, parts=True)
+        self.encoder = self.packed_encoder.stack(model.encoder, model.source_embedding)
         self.encoder_rotary = RotaryCache(cast(Block, model.encoder.layers[0]).self_attention.rotary)
         self.decoder = _Decoder(self.packed, model.decoder, model.target_embedding, model.output_projection)
 
@@ -188,7 +188,9 @@ class NativeDecoder(_Form):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
-        encode(self.packed, self.encoder, self.encoder_rotary, source[source_mask], memory, first, source.size(1))
+        encode(
+            self.packed_encoder, self.encoder, self.encoder_rotary, source[source_mask], memory, first, source.size(1)
+        )
         layers = [self.decoder.structure.layer[index] for index in range(self.decoder.structure.layers)]
         memory_keys_values = [self.packed.apply(one.cross_key, memory).to(self.packed.cache_dtype) for one in layers]
         return NativeState(memory_keys_values, first[:-1], lengths, _beam_index(source))

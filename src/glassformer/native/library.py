@@ -70,7 +70,9 @@ class Kernels:
         self.projected_loss = _function(library.projected_cross_entropy, POINTER(ProjectedLoss))
         self.embed = _function(library.embed_rows, POINTER(Embedding), c_int32)
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
-        self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
+        self.parts = bool(library.multiplies_parts())
+        """True if encoders multiply float32 as sums of three bfloat16 numbers (csrc/split.h)."""
+        self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int32)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
         stack = (POINTER(PackedStack), POINTER(RotaryTables))
         cache = POINTER(DecoderCache)
@@ -174,7 +176,13 @@ def _warn(reason: str) -> str:
 def _compiled() -> Kernels:
     sources = digest()
     with compiled(sources) as path:
-        return Kernels(path, sources)
+        library = Kernels(path, sources)
+    if not library.permitted:
+        raise UnavailableError(
+            "the system does not permit the instructions of AMX to this process; "
+            "set GLASSFORMER_INSTRUCTIONS=x86-64-v4-bf16"
+        )
+    return library
 
 
 def _built() -> Kernels:

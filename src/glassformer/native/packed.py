@@ -32,9 +32,11 @@ INITIAL_POSITIONS = 32
 class Packed:
     """Packed copies of the weights. This object must outlive the structs that hold their addresses."""
 
-    def __init__(self, kernels: Kernels, int8: bool):
+    def __init__(self, kernels: Kernels, int8: bool, parts: bool = False):
         self.kernels = kernels
         self.int8 = int8
+        self.parts = parts and kernels.parts and not int8
+        """True if weights are packed in parts, whose products are faster for several rows and slower for one."""
         self.cache_dtype = torch.bfloat16 if int8 else torch.float32
         """Precision of keys and values. With int8 products, whose error is larger, they are rounded, since loading them
         takes longer than computing with them."""
@@ -95,15 +97,15 @@ class Packed:
         outputs, inputs = weight.shape
         padded_outputs, padded_inputs = -(-outputs // self.kernels.panel) * self.kernels.panel, -(-inputs // 4) * 4
         scales = weight.new_empty(padded_outputs) if self.int8 else None
-        size = padded_outputs * (padded_inputs if self.int8 else inputs)
+        size = padded_outputs * (padded_inputs if self.int8 else 3 * -(-inputs // 2) if self.parts else inputs)
         dtype = torch.uint8 if self.int8 else weight.dtype
         packed = weight.new_empty(size, dtype=dtype)
-        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), address(scales))
+        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), address(scales), self.parts)
         bias = None
         if any(part.bias is not None for part in parts):
             zeros = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
             bias = torch.cat([one.detach() for one in zeros])
-        return Linear(self._parameter(packed), self._parameter(bias), self._keep(scales), outputs, inputs)
+        return Linear(self._parameter(packed), self._parameter(bias), self._keep(scales), outputs, inputs, self.parts)
 
     def apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         y = x.new_empty(len(x), linear.outputs)
@@ -214,7 +216,7 @@ def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:
     """A stack of the same parameters and hooks that computes with packed copies of the weights."""
     form: Any = shallow_copy(stack)
     form.__class__ = PackedEncoder
-    form.packed = Packed(kernels, int8)
+    form.packed = Packed(kernels, int8, parts=True)
     form.structure = form.packed.stack(stack)
     form.rotary = RotaryCache(blocks_of(stack)[0].self_attention.rotary)
     form.hooks = [hooks for module in stack.layers.modules() for hooks in hooks_of(module)]

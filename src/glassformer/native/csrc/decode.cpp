@@ -2,8 +2,15 @@
 #include "api.h"
 #include "decoding.h"
 
-API int32_t pack_weights(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
+// With `parts`, in parts of bfloat16 (split.h), if this variant multiplies them.
+API int32_t
+pack_weights(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales, int32_t parts) {
     return guarded([&] {
+#if HAS_AMX
+        if (parts) return pack_parts(weights, outputs, inputs, static_cast<Split*>(packed));
+#else
+        if (parts) throw std::out_of_range("parts");
+#endif
         if (scales) pack_quantized(weights, outputs, inputs, static_cast<uint8_t*>(packed), scales);
         else pack(weights, outputs, inputs, static_cast<float*>(packed));
     });

@@ -56,7 +56,7 @@ struct DecoderCache {
 namespace {
 
 void linear(const Linear& weights, const float* x, int64_t rows, Output out, int64_t threads) {
-    Input input{{x, weights.inputs, 1}, {}, nullptr, nullptr};
+    Input input{{x, weights.inputs, 1}};
     if (weights.scales) {
         const int64_t stride = padded(weights.inputs, Step<Quantized>::ENTRIES);
         auto numbers = workspace<Quantized>(QUANTIZED, padded(rows, 16) * stride);

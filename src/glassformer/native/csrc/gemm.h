@@ -4,7 +4,7 @@
 // are adjacent, so the inner loop reads memory in order. The other operand is read in place. One thread sums an entry
 // from the first step to the last: the result depends neither on the number of threads nor on other rows.
 #pragma once
-#include "microkernel.h"
+#include "tiles.h"
 #include "thread_pool.h"
 #include "workspace.h"
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 #define CHUNK (4 * TALL)  // rows
 #if HAS_AMX
-#define BLOCK (4 * CHUNK)  // rows whose sums fit the L1 cache
-#define LAST_BLOCK BLOCK
+#define BLOCK (10 * CHUNK)  // rows: packed weights come from the L3 cache once for each block
+#define LAST_BLOCK (5 * CHUNK)
 #else
 #define BLOCK (2 * CHUNK)
 #define LAST_BLOCK CHUNK  // size in the last quarter of the rows, for an even end of all threads
@@ -21,12 +21,31 @@
 #define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
 #define COLUMN_BLOCK 64                // adjacent columns of the transposed operand
 #define TRANSPOSE_FLOATS (LANES == 8)  // 512-bit broadcasts read columns as fast as rows
+#if HAS_AMX
+#define MAX_ROWS 288
+#else
 #define MAX_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
+#endif
 static_assert(COLUMN_BLOCK % PANEL == 0, "full panels");
 
-template <class T> using Unit = typename Step<T>::Unit;
+// Units of packed operands. With AMX float32 is packed in parts, of two entries like bfloat16.
+#if HAS_AMX
+struct SplitStep {
+    typedef Split Unit;
+    enum { ENTRIES = 2 };
+};
+template <class T> using PackedStep = std::conditional_t<std::is_same<T, float>::value, SplitStep, Step<T>>;
+#else
+template <class T> using PackedStep = Step<T>;
+#endif
+template <class T> using Unit = typename PackedStep<T>::Unit;
 template <class T> using Panels = Unit<T>*;
-template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step<T>::ENTRIES - 1) / Step<T>::ENTRIES; }
+template <class T> static int64_t steps_of(int64_t depth) {
+    return (depth + PackedStep<T>::ENTRIES - 1) / PackedStep<T>::ENTRIES;
+}
+
+// Row stride of `steps` units: an odd multiple of 16 spreads rows over all sets of the cache.
+static inline int64_t spread_stride(int64_t steps) { return padded(steps, 32) + 16; }
 
 // Interleave two neighboring rows into units, `below` null after the last row; in float32 copy one row.
 static inline void interleave(const float* row, const float*, int64_t count, float* to) {
@@ -36,6 +55,13 @@ static inline void interleave(const float* row, const float*, int64_t count, flo
 static inline void interleave(const uint16_t* row, const uint16_t* below, int64_t count, Pair* to) {
     for (int64_t i = 0; i < count; i++) to[i] = row[i] | static_cast<uint32_t>(below ? below[i] : 0) << 16;
 }
+
+#if HAS_AMX
+static inline void interleave(const float* row, const float* below, int64_t count, Split* to) {
+    for (int64_t i = 0; i < count; i += LANES)
+        put_split(load(row + i), below ? load(below + i) : Floats{}, to->parts + i, count);
+}
+#endif
 
 // Pack one panel of `count` columns from `first` on, of any strides: to[step · width + column], zeros from `count` on.
 static void pack_strided(const Operand& from, int64_t first, int64_t count, int64_t width, int64_t steps, float* to) {
@@ -51,18 +77,33 @@ static void pack_strided(const Operand& from, int64_t first, int64_t count, int6
 // Pack W [outputs, inputs] for x Wᵀ into panels of outputs. Widths are multiples of COLUMN_BLOCK.
 template <class T>
 static auto packing_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
-    // Pairs of bfloat16 are moved as 32-bit numbers.
-    const auto units = reinterpret_cast<const float*>(weight);
-    const auto panels = reinterpret_cast<float*>(to);
-    const int64_t steps = steps_of<T>(inputs);
-    return loop(outputs, COLUMN_BLOCK, [=](int64_t from, int64_t to) {
-        for (int64_t output = from; output < to; output += LANES)
-            for (int64_t r = 0; r < steps; r += LANES)
-                transpose_square(
-                    units + output * steps + r, steps,
-                    panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL, PANEL
-                );
-    });
+#if HAS_AMX
+    if constexpr (std::is_same<T, float>::value)
+        return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t end) {
+            const int64_t steps = steps_of<T>(inputs);
+            for (int64_t output = first; output < end; output += LANES)
+                for (int64_t r = 0; r < steps; r += LANES)
+                    pack_split_square(
+                        weight + output * inputs + 2 * r, inputs, LANES,
+                        to + output / PANEL * PANEL * steps + r * PANEL, output % PANEL
+                    );
+        });
+    else
+#endif
+    {
+        // Pairs of bfloat16 are moved as 32-bit numbers.
+        const auto units = reinterpret_cast<const float*>(weight);
+        const auto panels = reinterpret_cast<float*>(to);
+        const int64_t steps = steps_of<T>(inputs);
+        return loop(outputs, COLUMN_BLOCK, [=](int64_t from, int64_t to) {
+            for (int64_t output = from; output < to; output += LANES)
+                for (int64_t r = 0; r < steps; r += LANES)
+                    transpose_square(
+                        units + output * steps + r, steps,
+                        panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL, PANEL
+                    );
+        });
+    }
 }
 
 // Pack rows that are summed over into panels of WIDTH columns and `steps` units: `rows` rows, beginning at step
@@ -73,7 +114,7 @@ static void pack_panels(
 ) {
     for (int64_t column = 0; column < columns; column += WIDTH) {
         Unit<T>* units = to + column * steps + first * WIDTH;
-        for (int64_t row = 0; row < rows; row += Step<T>::ENTRIES, units += WIDTH) {
+        for (int64_t row = 0; row < rows; row += PackedStep<T>::ENTRIES, units += WIDTH) {
             const T* at = x + row * stride + column;
             interleave(at, row + 1 < rows ? at + stride : nullptr, WIDTH, units);
         }
@@ -102,12 +143,26 @@ static void put_and_pack(int64_t rows, float* to, int64_t stride, float* panel, 
         }
 }
 
+#if HAS_AMX
+template <class Values>
+static void put_and_pack(int64_t rows, float* to, int64_t stride, Split* panel, Values values) {
+    for (int64_t i = 0; i < rows; i += 2, to += 2 * stride, panel += PANEL)
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            const bool both = i + 1 < rows;
+            const Floats upper = values(i, j), lower = both ? values(i + 1, j) : Floats{};
+            store(to + j, upper);
+            if (both) store(to + stride + j, lower);
+            put_split(upper, lower, panel->parts + j, PANEL);
+        }
+}
+#endif
+
 template <class T>
 static auto packing_rows(
     const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to
 ) {
     return loop(rows, CHUNK, [=](int64_t row, int64_t end) {
-        const int64_t before = row / Step<T>::ENTRIES;
+        const int64_t before = row / PackedStep<T>::ENTRIES;
         pack_panels<PANEL>(x + row * stride, stride, end - row, columns, first + before, steps, to);
     });
 }
@@ -130,7 +185,7 @@ static void multiply_tiles(
     if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
     configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
     for (int64_t column = 0; column < columns; column += PANEL) {
-        amx_panel(a.data, a.across, computed, packed + column * steps, steps, sums);
+        amx_panel<U>({a.data, a.across}, computed, packed + column * steps, steps, sums);
         finish(column, sums);
     }
     _tile_release();
@@ -192,8 +247,8 @@ static auto blocks(int64_t rows, Work work) {
 }
 
 template <class T>
-static OperandOf<Unit<T>> rows_at(const T* x, int64_t stride) {
-    return {reinterpret_cast<const Unit<T>*>(x), stride / Step<T>::ENTRIES, 1};
+static OperandOf<typename Step<T>::Unit> rows_at(const T* x, int64_t stride) {
+    return {reinterpret_cast<const typename Step<T>::Unit*>(x), stride / Step<T>::ENTRIES, 1};
 }
 
 static inline Floats ones(const float*) { return broadcast(1.0f); }
@@ -213,10 +268,7 @@ static void sum_columns(const U* a, int64_t steps, float* to) {
 
 // Transpose of a [steps, columns] with row stride `stride`.
 template <class U>
-static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int64_t steps) {
-    // An odd multiple of 16 spreads rows over all sets of the cache.
-    const int64_t row_stride = padded(steps, 32) + 16;
-    auto rows = workspace<U>(TRANSPOSED, padded(columns, LANES) * row_stride);
+static void transpose(const U* a, int64_t stride, int64_t columns, int64_t steps, U* rows, int64_t row_stride) {
     for (int64_t step = 0; step < steps; step += LANES) {
         const int64_t count = std::min<int64_t>(LANES, steps - step);
         for (int64_t column = 0; column < columns; column += LANES) {
@@ -233,15 +285,17 @@ static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int6
                     for (int64_t j = 0; j < width; j++) to[j * row_stride + i] = from[i * stride + j];
         }
     }
-    return {rows, row_stride, 1};
 }
 
 // Columns of a column block as rows of a product: read in place, or transposed.
 template <class U>
 static OperandOf<U> columns_of(const U* a, int64_t steps) {
-    const bool transpose = std::is_same<U, float>::value ? TRANSPOSE_FLOATS : HAS_AMX;
-    if (!transpose) return {a, 1, COLUMN_BLOCK};
-    return transposed(a, COLUMN_BLOCK, COLUMN_BLOCK, steps);
+    const bool transposes = std::is_same<U, float>::value ? TRANSPOSE_FLOATS : HAS_AMX;
+    if (!transposes) return {a, 1, COLUMN_BLOCK};
+    const int64_t across = spread_stride(steps);
+    auto rows = workspace<U>(TRANSPOSED, COLUMN_BLOCK * across);
+    transpose(a, COLUMN_BLOCK, COLUMN_BLOCK, steps, rows, across);
+    return {rows, across, 1};
 }
 
 // aᵀ · x, with a in column blocks and x in panels. Calls put(column of a, column of x, sums of a panel) and

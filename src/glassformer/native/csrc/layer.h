@@ -22,6 +22,7 @@ struct Linear {
     Parameter weight, bias;  // [outputs, inputs], packed for inference; [outputs] or null
     const float* scales;     // of each output of an int8 weight, or null
     int32_t outputs, inputs;
+    int32_t parts;  // 1: weight packed in parts (split.h), for inference
 };
 
 // Missing parts are null. In inference one product has several results: `query` yields queries, keys and values,

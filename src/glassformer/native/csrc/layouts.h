@@ -27,7 +27,7 @@ static std::string layout_of(const std::string& name) {
     }
     STRUCT(Parameter, F(value) F(gradient))
     STRUCT(Norm, F(weight) F(bias) F(epsilon) F(rms))
-    STRUCT(Linear, F(weight) F(bias) F(scales) F(outputs) F(inputs))
+    STRUCT(Linear, F(weight) F(bias) F(scales) F(outputs) F(inputs) F(parts))
     STRUCT(
         Layer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(query) F(key) F(value) F(output) F(cross_query)
         F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)

@@ -4,7 +4,8 @@
 #include "microkernel.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
-// contraction of products and sums; the instruction set. Version 2 with matrices: attention multiplies matrices too.
+// contraction of products and sums; the instruction set. Matrices: version 2 multiplies them in attention too, version 3 in
+// float32 products with weights.
 API const char* arithmetic() {
 #if defined(__clang__)
 #define ARITHMETIC "2, Clang"
@@ -12,7 +13,7 @@ API const char* arithmetic() {
 #define ARITHMETIC "2"
 #endif
 #if HAS_AMX
-    if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 2";
+    if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 3";
 #endif
 #if HAS_BFLOAT16 && !HAS_AMX
     return ARITHMETIC ", 512 bits, bfloat16";
@@ -42,6 +43,15 @@ API const char* struct_layout(const char* name) {
     thread_local std::string layout;
     layout = layout_of(name);
     return layout.c_str();
+}
+
+// 1 if float32 products of encoders and of training have bfloat16 parts (split.h).
+API int32_t multiplies_parts() {
+#if HAS_AMX
+    return amx_permitted();
+#else
+    return 0;
+#endif
 }
 
 API int32_t panel_size() { return PANEL; }

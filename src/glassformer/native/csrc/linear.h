@@ -1,13 +1,19 @@
-// y = x Wᵀ + b in inference, from packed weights, in float32 or with x and W in int8.
+// y = x Wᵀ + b in inference, from packed weights, in float32, in parts (split.h), or with x and W in int8.
 #pragma once
 #include "activation.h"
-#include "gemm.h"
+#include "split_products.h"
 #include "layer.h"
 
 #define ENOUGH_WEIGHTS (1 << 17)   // from which on several cores read them faster
 #define ENOUGH_PRODUCTS (1 << 22)  // likewise, for the arithmetic
-#define ROWS_AT_ONCE (2 * BLOCK)   // rows of x that fit the L2 cache while all of W is read
-#define FEW_ROWS 16                // their products take microseconds
+#if HAS_AMX
+#define ROWS_OF_LINEAR (4 * CHUNK)  // whose sums fit the L1 cache
+#else
+#define ROWS_OF_LINEAR BLOCK
+#endif
+#define ROWS_FOR_EACH 64                   // of weights in parts: a thread that multiplies fewer reads all of them
+#define ROWS_AT_ONCE (2 * ROWS_OF_LINEAR)  // rows of x that fit the L2 cache while all of W is read
+#define FEW_ROWS 16                        // their products take microseconds
 
 struct Output {
     float* values;
@@ -151,6 +157,19 @@ static void multiply_full_panel(
 static void multiply_panels(
     const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t from, int64_t to, const Output& out
 ) {
+#if HAS_AMX
+    if (linear.parts) {
+        const int64_t steps = steps_of<float>(linear.inputs);
+        auto weights = values_of<Split>(linear.weight) + from * steps;
+        const Operand operand = {x.values.data + first * x.values.across, x.values.across, 1};
+        multiply_split(operand, rows, weights, to - from, linear.inputs, [&](int64_t column, const float* sums) {
+            finish_panel(linear, first, rows, from + column, out, [&](int64_t row, int j) {
+                return load(sums + row * PANEL + j * LANES);
+            });
+        });
+        return;
+    }
+#endif
     if (!linear.scales) {
         // Activations of sums that are added to previous values would need a place of their own.
         const bool in_registers = rows >= TALL && (out.activation <= RELU || !out.add);
@@ -182,13 +201,22 @@ static void multiply_panels(
 static void multiply_range(
     const Linear& linear, const Input& x, int64_t row, int64_t end, int64_t from, int64_t to, const Output& out
 ) {
+#if HAS_AMX
+    const int64_t blocks = (end - row + MAX_ROWS - 1) / MAX_ROWS;
+    for (int64_t rest = blocks; linear.parts && row < end; rest--) {
+        const int64_t rows = std::min(end - row, padded((end - row + rest - 1) / rest, 2 * AMX_SIDE));
+        multiply_panels(linear, x, row, rows, from, to, out);
+        row += rows;
+    }
+#endif
     for (int64_t first = row; first < end; first += ROWS_AT_ONCE) {
         const int64_t last = std::min<int64_t>(end, first + ROWS_AT_ONCE);
-        const int64_t columns_at_once = last - first <= BLOCK ? to - from : PANEL;  // whose weights are read once
+        const int64_t columns_at_once =
+            last - first <= ROWS_OF_LINEAR ? to - from : PANEL;  // whose weights are read once
         for (int64_t column = from; column < to; column += columns_at_once)
-            for (int64_t at = first; at < last; at += BLOCK)
+            for (int64_t at = first; at < last; at += ROWS_OF_LINEAR)
                 multiply_panels(
-                    linear, x, at, std::min<int64_t>(BLOCK, last - at), column, column + columns_at_once, out
+                    linear, x, at, std::min<int64_t>(ROWS_OF_LINEAR, last - at), column, column + columns_at_once, out
                 );
     }
 }
@@ -207,7 +235,8 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     if (weights < ENOUGH_WEIGHTS && weights * rows < ENOUGH_PRODUCTS) threads = 1;
     if (rows < FEW_ROWS) threads = threads_for_small_work(threads);
     const int64_t panels_at_once = (panels + threads - 1) / threads;
-    if (rows >= threads * ROWS_AT_ONCE && 10 * panels < 9 * panels_at_once * threads) {
+    const bool uneven = 10 * panels < 9 * panels_at_once * threads;
+    if (linear.parts ? rows >= threads * ROWS_FOR_EACH : rows >= threads * ROWS_AT_ONCE && uneven) {
         const int64_t parts = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
         parallel_for(threads, rows, padded((rows + parts - 1) / parts, 2 * CHUNK), [&](int64_t row, int64_t end) {
             multiply_range(linear, x, row, end, 0, panels * PANEL, out);
@@ -218,6 +247,22 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
         multiply_range(linear, x, 0, rows, from, to, out);
     });
 }
+
+#if HAS_AMX
+// Pack weights [outputs, inputs] into panels of outputs, in parts.
+static void pack_parts(const float* weights, int64_t outputs, int64_t inputs, Split* packed) {
+    const int64_t steps = steps_of<float>(inputs);
+    for (int64_t output = 0; output < padded(outputs, PANEL); output += LANES)
+        for (int64_t r = 0; r < steps; r += LANES) {
+            const Operand at = {weights + output * inputs + 2 * r, inputs, 1};
+            const Square square(at, outputs - output, inputs - 2 * r);
+            Split* panel = packed + output / PANEL * PANEL * steps + r * PANEL;
+            pack_split_square(
+                square.numbers[0], SQUARE_STEPS, std::min<int64_t>(LANES, steps - r), panel, output % PANEL
+            );
+        }
+}
+#endif
 
 // Pack weights [outputs, inputs] into panels of outputs.
 static void pack(const float* weights, int64_t outputs, int64_t inputs, float* packed) {

@@ -3,7 +3,7 @@
 //
 // With ε of the probability spread evenly over V entries, the gradient of a logit is p − (1 − ε) · [target] − ε / V.
 #pragma once
-#include "gemm.h"
+#include "split_products.h"
 #include "softmax.h"
 #include <stdexcept>
 
@@ -109,7 +109,9 @@ static void loss_of_rows(
             loss_of_row(l, row_logits, l.target[first + i], r.size, l.d_hidden ? gradients + i * stride : nullptr);
     }
     if (!l.d_hidden) return;
-    pack_panels<COLUMN_BLOCK>(gradients, stride, count, r.size, row / Step<T>::ENTRIES, r.piece_steps, r.gradients);
+    pack_panels<COLUMN_BLOCK>(
+        gradients, stride, count, r.size, row / PackedStep<T>::ENTRIES, r.piece_steps, r.gradients
+    );
     auto put_gradients = [&](int64_t column, const float* sums) {
         T* to = static_cast<T*>(l.d_hidden) + first * d + column;
         for (int64_t i = 0; i < count; i++)
@@ -119,47 +121,77 @@ static void loss_of_rows(
 }
 
 #if HAS_AMX
-// Transpose panels [column / PANEL, step, PANEL] of hidden states to rows of steps.
-static auto transposing_panels(const Pair* panels, int64_t columns, int64_t steps, Pair* to, int64_t stride) {
-    return loop(columns, PANEL, [=](int64_t first, int64_t) {
-        const Pair* panel = panels + first * steps;
-        for (int64_t step = 0; step < steps; step += LANES)
-            for (int64_t column = 0; column < PANEL; column += LANES) {
-                const Pair* from = panel + step * PANEL + column;
-                Pair* rows = to + (first + column) * stride + step;
-                if (step + LANES <= steps)
-                    transpose_square(
-                        reinterpret_cast<const float*>(from), PANEL, reinterpret_cast<float*>(rows), stride
-                    );
-                else
-                    for (int64_t i = 0; i < steps - step; i++)
-                        for (int64_t j = 0; j < LANES; j++) rows[j * stride + i] = from[i * PANEL + j];
-            }
+// Rows of steps: the transpose of panels.
+static OperandOf<Pair> rows_of_panels(const Pair* panels, int64_t columns, int64_t steps, int64_t threads) {
+    const int64_t across = spread_stride(steps);
+    auto rows = workspace<Pair>(TRANSPOSED, columns * across);
+    parallel_for(threads, columns, PANEL, [&](int64_t first, int64_t) {
+        transpose(panels + first * steps, PANEL, PANEL, steps, rows + first * across, across);
     });
+    return {rows, across, 1};
+}
+
+static TileRows<Split> rows_of_panels(const Split* panels, int64_t columns, int64_t steps, int64_t threads) {
+    const int64_t across = spread_stride(steps), next_part = columns * across;
+    auto rows = workspace<Pair>(TRANSPOSED, PARTS * next_part);
+    parallel_for(threads, columns, PANEL, [&](int64_t first, int64_t) {
+        transpose_parts(panels + first * steps, 0, steps, rows + first * across, across, next_part);
+    });
+    return {rows, across, next_part};
+}
+
+// Put sums [PANEL, COLUMN_BLOCK] of an exchanged product, from the output `first` and the column `row` on.
+template <class Put>
+static void put_transposed(const float* sums, int64_t first, int64_t row, Put put) {
+    float squares[COLUMN_BLOCK * PANEL];
+    for (int64_t i = 0; i < PANEL; i += LANES)
+        for (int64_t j = 0; j < COLUMN_BLOCK; j += LANES)
+            transpose_square(sums + i * COLUMN_BLOCK + j, COLUMN_BLOCK, squares + j * PANEL + i, PANEL);
+    for (int64_t j = 0; j < COLUMN_BLOCK; j++) put(first + j, row, squares + j * PANEL);
 }
 
 // The product of add_weight_gradient with exchanged operands: the gradients' column blocks are the panels. So the sums
 // are transposed, and not the gradients, which are eight times as many. Products and their order are the same.
 template <class Put, class PutSums>
 static void exchanged_product(const ProjectedLoss& l, const LossWorkspace<uint16_t>& r, Put put, PutSums put_sums) {
-    const int64_t steps = r.piece_steps, stride = padded(steps, 32) + 16;  // as in transposed()
-    Pair* rows = workspace<Pair>(TRANSPOSED, l.d_model * stride);
-    parallel(l.threads, transposing_panels(r.hidden, l.d_model, steps, rows, stride));
+    const int64_t steps = r.piece_steps;
+    const auto rows = rows_of_panels(r.hidden, l.d_model, steps, l.threads);
     parallel_for(l.threads, r.size, COLUMN_BLOCK, [&](int64_t first, int64_t) {
         const Pair* block = r.gradients + first * steps;
         for (int64_t row = 0; row < l.d_model; row += PANEL) {
-            const OperandOf<Pair> operand = {rows + row * stride, stride, 1};
+            const OperandOf<Pair> operand = {rows.data + row * rows.across, rows.across, 1};
             multiply_block(operand, PANEL, block, COLUMN_BLOCK, steps, [&](int64_t, const float* sums) {
-                float squares[COLUMN_BLOCK * PANEL];
-                for (int64_t i = 0; i < PANEL; i += LANES)
-                    for (int64_t j = 0; j < COLUMN_BLOCK; j += LANES)
-                        transpose_square(sums + i * COLUMN_BLOCK + j, COLUMN_BLOCK, squares + j * PANEL + i, PANEL);
-                for (int64_t j = 0; j < COLUMN_BLOCK; j++) put(first + j, row, squares + j * PANEL);
+                put_transposed(sums, first, row, put);
             });
         }
         float totals[COLUMN_BLOCK];
         sum_columns(block, steps, totals);
         put_sums(first, totals);
+    });
+}
+
+template <class Put, class PutSums>
+static void exchanged_product(const ProjectedLoss& l, const LossWorkspace<float>& r, Put put, PutSums put_sums) {
+    const int64_t steps = r.piece_steps, d = l.d_model;
+    const auto rows = rows_of_panels(r.hidden, d, steps, l.threads);
+    parallel_for(l.threads, r.size, GRADIENT_ROWS, [&](int64_t from, int64_t end) {
+        auto sums = workspace<float>(SPLIT_SUMS, d * GRADIENT_ROWS);
+        float totals[GRADIENT_ROWS] = {};
+        for (int64_t step = 0; step < steps; step += GRADIENT_STEPS) {
+            const int64_t count = std::min<int64_t>(GRADIENT_STEPS, steps - step);
+            configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
+            for (int64_t first = from; first < end; first += COLUMN_BLOCK) {
+                const Split* block = r.gradients + first * steps + step * COLUMN_BLOCK;
+                amx_panel<Split>(rows.at(0, step), d, block, count, sums + (first - from) * d, !step);
+                add_column_sums(block, count, totals + first - from);
+            }
+            _tile_release();
+        }
+        for (int64_t first = from; first < end; first += COLUMN_BLOCK) {
+            for (int64_t row = 0; row < d; row += PANEL)
+                put_transposed(sums + (first - from) * d + row * PANEL, first, row, put);
+            put_sums(first, totals + first - from);
+        }
     });
 }
 #endif
@@ -177,11 +209,12 @@ static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& 
         if (l.d_bias) add_sums(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocabulary - output), l.d_bias + output);
     };
 #if HAS_AMX
-    if constexpr (std::is_same<T, uint16_t>::value) return exchanged_product(l, r, add, add_bias);
-#endif
+    exchanged_product(l, r, add, add_bias);
+#else
     parallel(
         l.threads, weight_gradient_product(r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, add_bias)
     );
+#endif
 }
 
 template <class T>
@@ -189,7 +222,8 @@ static void projected_loss(ProjectedLoss& l) {
     for (int64_t i = 0; i < l.tokens; i++)
         if (l.target[i] < 0 || l.target[i] >= l.vocabulary) throw std::out_of_range("target");
     const int64_t d = l.d_model, size = padded(l.vocabulary, COLUMN_BLOCK);
-    const int64_t max_piece = std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES / ((size + d) * sizeof(T)));
+    const int64_t max_piece =
+        std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES * PackedStep<T>::ENTRIES / ((size + d) * sizeof(Unit<T>)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + max_piece - 1) / max_piece);
     const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
     LossWorkspace<T> shared = {size, steps_of<T>(d), steps_of<T>(size), weights_as<T>(l, size)};

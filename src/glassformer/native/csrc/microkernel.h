@@ -1,8 +1,7 @@
 // The inner loop of every matrix product: a few rows of one matrix times a packed panel of the other.
 //
 // A step of the sum has one entry in float32, two in bfloat16, and two or four in int8, which one instruction
-// multiplies and adds. AMX multiplies tiles: a register contains sixteen rows of sixteen sums, pairs of bfloat16 or
-// groups of four bytes, and one instruction adds the product of two registers to a third.
+// multiplies and adds. tiles.h has the products of processors with AMX.
 #pragma once
 #include "simd.h"
 #include <type_traits>
@@ -56,10 +55,11 @@ struct Group { int32_t numbers; };  // quantized entries of a row in one step
 struct PackedGroup { int8_t weights[4 / sizeof(Quantized)]; };
 
 // Entries of a row in one step of the sum.
-template <class T> struct Step {
+struct SingleStep {
     typedef float Unit;
     enum { ENTRIES = 1 };
 };
+template <class T> struct Step : SingleStep {};
 template <> struct Step<uint16_t> {
     typedef Pair Unit;
     enum { ENTRIES = 2 };
@@ -130,6 +130,18 @@ static inline __m512bh broadcast(Pair value) { return (__m512bh)_mm512_set1_epi3
 static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) {
     return _mm512_dpbf16_ps(sum, column, value);
 }
+#endif
+
+#if HAS_AMX
+#define PARTS 3
+// Two entries of float32, each as the sum of three bfloat16 numbers. Panels of them have the pairs of one part of all
+// columns behind those of the other (split.h).
+struct Split { Pair parts[PARTS]; };
+
+template <> struct Registers<Split> {
+    typedef Split Packed;
+    typedef float Number;
+};
 #endif
 
 template <class Unit> using Packed = typename Registers<Unit>::Packed;
@@ -212,121 +224,3 @@ static inline void for_each_tile(int64_t rows, Work work) {
         case 1: work(std::integral_constant<int, 1>{}, row); break;
     }
 }
-
-#if HAS_AMX
-#define AMX_SIDE 16
-#define AMX_DEPTH 8  // tiles of steps that fit the L1 cache for two rows of tiles
-
-// Linux permits these registers on request (arch_prctl(2), ARCH_REQ_XCOMP_PERM for XTILEDATA).
-static bool amx_permitted() {
-    static const bool allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-    return allowed;
-}
-
-// GCC does not know that these instructions read memory: writes must precede them.
-static inline void compiler_barrier() { __asm__ volatile("" ::: "memory"); }
-
-// Rows and bytes of a row of each register: 0 to 3 contain sums, 4 and 5 rows of a, 6 and 7 a panel.
-struct alignas(64) TileConfig {
-    uint8_t palette = 1, start = 0, reserved[14] = {};
-    uint16_t bytes[16] = {};
-    uint8_t rows[16] = {};
-
-    TileConfig(int64_t upper, int64_t lower, int64_t steps) {
-        for (int i = 0; i < 8; i++) {
-            const int64_t a_rows = i % 2 ? lower : upper;
-            rows[i] = static_cast<uint8_t>(i < 2 ? upper : i < 4 ? lower : i < 6 ? a_rows : steps);
-            bytes[i] = static_cast<uint16_t>(rows[i] == 0 ? 0 : 4 * (i == 4 || i == 5 ? steps : AMX_SIDE));
-        }
-    }
-};
-
-static void configure_tiles(int64_t upper, int64_t lower, int64_t steps) {
-    const TileConfig config(upper, lower, steps);
-    compiler_barrier();
-    _tile_loadconfig(&config);
-    compiler_barrier();
-}
-
-#define AMX_ADD(sum, a, panel)                                                    \
-    if constexpr (std::is_same<Unit, Pair>::value) _tile_dpbf16ps(sum, a, panel); \
-    else _tile_dpbsud(sum, a, panel)
-
-// Two adjacent tiles of sums, with LOWER two more below them, over `count` · `steps` steps.
-template <class Unit, bool LOWER>
-static inline void amx_block(
-    const Unit* a, int64_t across, const Packed<Unit>* panel, int64_t count, Number<Unit>* sums, bool begin
-) {
-    const int64_t row = PANEL * sizeof *sums;
-    auto below = sums + AMX_SIDE * PANEL;
-    compiler_barrier();
-    if (begin) {
-        _tile_zero(0);
-        _tile_zero(1);
-        if (LOWER) {
-            _tile_zero(2);
-            _tile_zero(3);
-        }
-    } else {
-        _tile_loadd(0, sums, row);
-        _tile_loadd(1, sums + AMX_SIDE, row);
-        if (LOWER) {
-            _tile_loadd(2, below, row);
-            _tile_loadd(3, below + AMX_SIDE, row);
-        }
-    }
-    for (int64_t i = 0; i < count; i++, a += AMX_SIDE, panel += AMX_SIDE * PANEL) {
-        _tile_loadd(6, panel, PANEL * sizeof(Unit));
-        _tile_loadd(4, a, across * sizeof(Unit));
-        AMX_ADD(0, 4, 6);
-        _tile_loadd(7, panel + AMX_SIDE, PANEL * sizeof(Unit));
-        AMX_ADD(1, 4, 7);
-        if (LOWER) {
-            _tile_loadd(5, a + AMX_SIDE * across, across * sizeof(Unit));
-            AMX_ADD(2, 5, 6);
-            AMX_ADD(3, 5, 7);
-        }
-    }
-    _tile_stored(0, sums, row);
-    _tile_stored(1, sums + AMX_SIDE, row);
-    if (LOWER) {
-        _tile_stored(2, below, row);
-        _tile_stored(3, below + AMX_SIDE, row);
-    }
-}
-
-// Sums [rows, PANEL] of at most two tiles of rows.
-template <class Unit>
-static void amx_rows(
-    const Unit* a, int64_t across, int64_t rows, const Packed<Unit>* panel, int64_t count, int64_t steps,
-    Number<Unit>* sums, bool begin
-) {
-    const int64_t upper = std::min<int64_t>(AMX_SIDE, rows), lower = rows - upper;
-    const bool full_tiles = upper == AMX_SIDE && lower % AMX_SIDE == 0 && steps == AMX_SIDE;
-    if (!full_tiles) configure_tiles(upper, lower, steps);
-    for (int64_t j = 0; j < PANEL; j += 2 * AMX_SIDE) {
-        if (lower) amx_block<Unit, true>(a, across, panel + j, count, sums + j, begin);
-        else amx_block<Unit, false>(a, across, panel + j, count, sums + j, begin);
-    }
-    if (!full_tiles) configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
-}
-
-// Sums [rows, PANEL] over all steps of rows and a panel; the registers have their usual shape.
-template <class Unit>
-static void amx_panel(
-    const Unit* a, int64_t across, int64_t rows, const Packed<Unit>* panel, int64_t steps, Number<Unit>* sums
-) {
-    for (int64_t r = 0; r < steps;) {
-        const int64_t count = std::min<int64_t>(AMX_DEPTH, (steps - r) / AMX_SIDE);
-        const int64_t depth = count ? AMX_SIDE : steps - r;
-        for (int64_t row = 0; row < rows; row += 2 * AMX_SIDE) {
-            const Unit* from = a + row * across + r;
-            const int64_t count_here = std::min<int64_t>(2 * AMX_SIDE, rows - row);
-            amx_rows<Unit>(
-                from, across, count_here, panel + r * PANEL, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r
-            );
-        }
-        r += count ? count * AMX_SIDE : depth;
-    }
-}
-#endif

@@ -1,12 +1,26 @@
 // C = A · B + b for training, in float32, for matrices of any size and strides, on all cores.
 #pragma once
-#include "gemm.h"
+#include "split_products.h"
 
-#define CACHED_STEPS 1024         // steps of a block of rows of A
-#define CACHED_ENTRIES (1 << 19)  // entries of B
-#define STEPS_AT_ONCE 32          // steps of B that a thread packs
-#define FEW_ENTRIES (1 << 16)     // of B that each thread packs for itself, for MANY_ROWS or more
+#if HAS_AMX
+#define CACHED_STEPS 512          // steps of a block of rows of A
+#define CACHED_ENTRIES (1 << 17)  // entries of B, for many rows of A
+#define ENTRIES_FOR_FEW_ROWS (1 << 19)
+#else
+#define CACHED_STEPS 1024
+#define CACHED_ENTRIES (1 << 19)
+#define ENTRIES_FOR_FEW_ROWS CACHED_ENTRIES
+#endif
+#define STEPS_AT_ONCE 32       // steps of B that a thread packs
+#define FEW_ENTRIES (1 << 16)  // of B that each thread packs for itself, for MANY_ROWS or more
 #define MANY_ROWS 128
+#if HAS_AMX
+#define ROW_TILE (2 * AMX_SIDE)
+#define PRODUCT_ROWS (4 * ROW_TILE)  // at a time
+#else
+#define ROW_TILE TALL
+#define PRODUCT_ROWS BLOCK
+#endif
 
 struct MatrixProduct {
     int64_t rows, columns, depth;
@@ -19,6 +33,60 @@ struct MatrixProduct {
 // Columns and steps of B that are packed at a time.
 struct Packing { int64_t first_column, columns, first_step, steps; };
 
+#if HAS_AMX
+// Pack columns of B in parts into panels, with zeros after the last one.
+static auto packing_columns(const Operand& b, int64_t columns, int64_t depth, Split* to) {
+    const bool rows = b.across == 1;  // read in the order of memory
+    const int64_t steps = steps_of<float>(depth);
+    return loop(rows ? steps : padded(columns, PANEL), rows ? STEPS_AT_ONCE : PANEL, [=](int64_t from, int64_t end) {
+        for (int64_t step = from; rows && step < end; step++) {
+            const float* upper = b.data + 2 * step * b.along;
+            for (int64_t column = 0; column < padded(columns, PANEL); column += LANES) {
+                const int64_t count = columns - column, below = 2 * step + 1 < depth ? count : 0;
+                Split* panel = to + column / PANEL * PANEL * steps + step * PANEL;
+                put_split(
+                    load_first(upper + column, count), load_first(upper + b.along + column, below),
+                    panel->parts + column % PANEL, PANEL
+                );
+            }
+        }
+        for (int64_t column = from; !rows && column < end; column += LANES)
+            for (int64_t r = 0; r < steps; r += LANES) {
+                const Operand at = {b.data + column * b.across + 2 * r * b.along, b.across, b.along};
+                const int64_t count = std::min<int64_t>(LANES, steps - r);
+                Split* panel = to + from * steps + r * PANEL;
+                if (b.along == 1 && column + LANES <= columns && 2 * r + SQUARE_STEPS <= depth) {
+                    pack_split_square(at.data, b.across, count, panel, column % PANEL);
+                    continue;
+                }
+                const Square square(at, columns - column, depth - 2 * r);
+                pack_split_square(square.numbers[0], SQUARE_STEPS, count, panel, column % PANEL);
+            }
+    });
+}
+
+// `count` rows of the result from `first` on.
+static void multiply_rows(
+    const MatrixProduct& p, const Packing& packing, const Split* packed, int64_t first, int64_t count
+) {
+    const Operand a = {p.a.data + first * p.a.across + packing.first_step * p.a.along, p.a.across, p.a.along};
+    const auto rows = split_rows(a, count, packing.steps);
+    multiply_block(rows, count, packed, packing.columns, steps_of<float>(packing.steps), [&](int64_t at, float* sums) {
+        const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
+        const float* bias = p.bias ? p.bias + column : nullptr;
+        float* to = p.result + first * p.columns + column;
+        for (int64_t row = 0; row < count; row++, to += p.columns, sums += PANEL)
+            for (int64_t j = 0; j < width; j += LANES) {
+                const int64_t lanes = width - j;
+                const auto mask = static_cast<__mmask16>(lanes >= LANES ? 0xffff : (1 << lanes) - 1);
+                const Floats before = packing.first_step ? load_first(to + j, lanes)
+                                      : bias             ? load_first(bias + j, lanes)
+                                                         : Floats{};
+                _mm512_mask_storeu_ps(to + j, mask, (__m512)(load(sums + j) + before));
+            }
+    });
+}
+#else
 // Pack columns of B into panels, with zeros after the last one.
 static auto packing_columns(const Operand& b, int64_t columns, int64_t steps, float* to) {
     const bool rows = b.across == 1;  // read in the order of memory
@@ -126,31 +194,33 @@ static void multiply_rows(
     }
 }
 
+#endif
+
 // Columns and steps of B for all rows. All threads pack them together, or, if they are few, each thread for itself:
 // waiting for the others, and fetching from their caches, would take longer.
 static void multiply_part(const MatrixProduct& p, const Packing& packing) {
     const Operand b = {
         p.b.data + packing.first_column * p.b.across + packing.first_step * p.b.along, p.b.across, p.b.along
     };
-    const int64_t entries = padded(packing.columns, PANEL) * packing.steps;
-    const auto pack_to = [&](float* to) { return packing_columns(b, packing.columns, packing.steps, to); };
-    const float* shared = nullptr;
+    const int64_t entries = padded(packing.columns, PANEL) * steps_of<float>(packing.steps);
+    const auto pack_to = [&](Unit<float>* to) { return packing_columns(b, packing.columns, packing.steps, to); };
+    const Unit<float>* shared = nullptr;
     if (entries > FEW_ENTRIES || p.rows < MANY_ROWS * p.threads) {
-        auto packed = workspace<float>(WEIGHTS, entries);
+        auto packed = workspace<Unit<float>>(WEIGHTS, entries);
         parallel(p.threads, pack_to(packed));
         shared = packed;
     }
     static std::atomic<uint64_t> last_part{0};
     const uint64_t part = ++last_part;
-    // Nearly equal numbers of rows for all threads, at most BLOCK each.
-    const int64_t tiles = (p.rows + TALL - 1) / TALL;
-    const int64_t blocks = (p.rows + BLOCK * p.threads - 1) / (BLOCK * p.threads) * p.threads;
-    auto first_row = [&](int64_t block) { return std::min(p.rows, block * tiles / blocks * TALL); };
+    // Nearly equal numbers of rows for all threads, at most PRODUCT_ROWS each.
+    const int64_t tiles = (p.rows + ROW_TILE - 1) / ROW_TILE;
+    const int64_t blocks = (p.rows + PRODUCT_ROWS * p.threads - 1) / (PRODUCT_ROWS * p.threads) * p.threads;
+    auto first_row = [&](int64_t block) { return std::min(p.rows, block * tiles / blocks * ROW_TILE); };
     parallel_for(p.threads, blocks, 1, [&](int64_t block, int64_t) {
         thread_local uint64_t packed_part = 0;
-        const float* packed = shared;
+        const Unit<float>* packed = shared;
         if (!packed) {
-            auto own = workspace<float>(WEIGHTS, entries);
+            auto own = workspace<Unit<float>>(WEIGHTS, entries);
             if (packed_part != part) parallel(1, pack_to(own));
             packed_part = part;
             packed = own;
@@ -164,7 +234,8 @@ static void multiply_part(const MatrixProduct& p, const Packing& packing) {
 static void multiply(const MatrixProduct& p) {
     const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
     const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
-    const int64_t cached_columns = CACHED_ENTRIES / std::max<int64_t>(1, depth) / PANEL * PANEL;
+    const int64_t entries = p.rows > 4 * PRODUCT_ROWS * p.threads ? CACHED_ENTRIES : ENTRIES_FOR_FEW_ROWS;
+    const int64_t cached_columns = entries / std::max<int64_t>(1, depth) / PANEL * PANEL;
     const int64_t columns_at_once = std::min<int64_t>(padded(p.columns, PANEL), cached_columns);
     for (int64_t column = 0; column < p.columns; column += columns_at_once)
         for (int64_t part = 0; part < depth_parts; part++) {

@@ -25,7 +25,7 @@ const T* add_norm_backward(
         }
         drop_row(d_row, i * size, dropout, size, d_y + (i - row) * size);
     }
-    pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / Step<T>::ENTRIES, steps_of<T>(s.rows), panels);
+    pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / PackedStep<T>::ENTRIES, steps_of<T>(s.rows), panels);
     return d_y;
 }
 
@@ -85,12 +85,15 @@ float* sums_of_chunks(int64_t rows, int64_t d) {
     return sums;
 }
 
-// One row of a panel; a unit of bfloat16 has two rows.
-Floats row_of(const float* panel, int64_t) { return load(panel); }
-Floats row_of(const Pair* panel, int64_t row) {
-    const Ints both = *reinterpret_cast<const Ints*>(panel);
+// One row of a panel, from `column` on; a unit of bfloat16 has two rows.
+Floats row_of(const float* panel, int64_t column, int64_t) { return load(panel + column); }
+Floats row_of(const Pair* panel, int64_t column, int64_t row) {
+    const Ints both = *reinterpret_cast<const Ints*>(panel + column);
     return (Floats)(row % 2 ? both & static_cast<int32_t>(0xffff0000) : both << 16);
 }
+#if HAS_AMX
+Floats row_of(const Split* panel, int64_t column, int64_t row) { return joined(panel, column, row % 2); }
+#endif
 
 // Gradients of the activation's input, from those of a panel of activations from `column` on; recomputes the
 // activations.
@@ -99,20 +102,20 @@ void put_hidden_gradient(
     const UnpaddedStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
     const float* gradients, T* d_inner, T* activations
 ) {
-    const int64_t steps = steps_of<T>(s.rows), step = row / Step<T>::ENTRIES, all = s.hidden_width();
+    const int64_t steps = steps_of<T>(s.rows), step = row / PackedStep<T>::ENTRIES, all = s.hidden_width();
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < PANEL; j += LANES) {
-            const Unit<T>* at = saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
+            const Unit<T>* at = saved.hidden + column * steps + (step + i / PackedStep<T>::ENTRIES) * PANEL;
             const Floats gradient = load(gradients + i * PANEL + j);
             T* to = d_inner + i * all + column + j;
             if (s.gated()) {
-                const Floats other = row_of(at + s.d_ff * steps, i);
+                const Floats other = row_of(at + s.d_ff * steps, j, i);
                 const ActivationGradient result =
-                    activation_gradient(s.activation_kind(), row_of(at, i), gradient * other);
+                    activation_gradient(s.activation_kind(), row_of(at, j, i), gradient * other);
                 write(to, result.gradient), write(to + s.d_ff, gradient * result.activated);
                 write(activations + i * s.d_ff + column + j, result.activated * other);
             } else {
-                const ActivationGradient result = activation_gradient(s.activation_kind(), row_of(at, i), gradient);
+                const ActivationGradient result = activation_gradient(s.activation_kind(), row_of(at, j, i), gradient);
                 write(to, result.gradient), write(activations + i * s.d_ff + column + j, result.activated);
             }
         }
@@ -124,7 +127,7 @@ void put_relu_gradient(
     const Unit<T>* hidden, int64_t rows, const float* gradients, T* d_inner, int64_t stride, Unit<T>* panel
 ) {
     put_and_pack(rows, d_inner, stride, panel, [=](int64_t row, int64_t column) {
-        const Floats saved = row_of(hidden + row / Step<T>::ENTRIES * PANEL + column, row);
+        const Floats saved = row_of(hidden + row / PackedStep<T>::ENTRIES * PANEL, column, row);
         return activation_gradient(RELU, saved, load(gradients + row * PANEL + column)).gradient;
     });
 }
@@ -151,7 +154,7 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
         auto d_inner = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
-        const int64_t step = row / Step<T>::ENTRIES;
+        const int64_t step = row / PackedStep<T>::ENTRIES;
         auto put_gradient = [&](int64_t column, float* gradients) {
             if (saved_activations && COLUMN_BLOCK == PANEL) {
                 const int64_t at = column * steps + step * PANEL;
@@ -227,7 +230,7 @@ void projected_gradient(
                     Unit<T>* panels) {
         auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
         pack_panels<COLUMN_BLOCK>(
-            from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), panels
+            from + row * width, width, count, width, row / PackedStep<T>::ENTRIES, steps_of<T>(rows), panels
         );
         multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, d_input);
         return d_input;

@@ -76,7 +76,7 @@ const T* sublayer_input(
             saved.statistics[row + i] = normalize_row(s, norm, input + i * d, normalized + i * d);
         input = normalized;
     }
-    pack_panels<PANEL>(input, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(s.rows), saved.packed_input);
+    pack_panels<PANEL>(input, d, count, d, row / PackedStep<T>::ENTRIES, steps_of<T>(s.rows), saved.packed_input);
     return input;
 }
 
@@ -195,7 +195,7 @@ void attend_forward(
     auto project_context = [&](int64_t row, int64_t count) {
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
         const T* rows = context + row * p.context;
-        const int64_t step = row / Step<T>::ENTRIES;
+        const int64_t step = row / PackedStep<T>::ENTRIES;
         pack_panels<PANEL>(rows, p.context, count, p.context, step, steps_of<T>(p.rows), saved.context);
         multiply_to(rows, p.context, count, packed.output, d, p.context, bias_of<T>(p.output), y);
         add_norm_forward(s, saved, p.norm, row, count, y);
@@ -243,7 +243,7 @@ void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const Save
         auto put_hidden = [&](int64_t column, const float* sums) {
             const T* bias =
                 column < gate_width ? bias_of<T>(layer.gate, column) : bias_of<T>(layer.inner, column - gate_width);
-            Unit<T>* panel = saved.hidden + column * steps_of<T>(rows) + row / Step<T>::ENTRIES * PANEL;
+            Unit<T>* panel = saved.hidden + column * steps_of<T>(rows) + row / PackedStep<T>::ENTRIES * PANEL;
             put_hidden_panel(sums, count, bias, in_registers, hidden + column, all, panel);
         };
         const T* input = sublayer_input(s, saved, layer.feed_forward_norm, row, count);

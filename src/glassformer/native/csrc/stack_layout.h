@@ -3,7 +3,7 @@
 #pragma once
 #include "activation.h"
 #include "attention.h"
-#include "gemm.h"
+#include "split_products.h"
 #include "layer.h"
 #include "norm.h"
 #include "rope.h"
