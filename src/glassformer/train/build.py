@@ -66,7 +66,7 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
         _divide(state, device, record, begins)
     state.optimizer = build_optimizer(config.optimizer, model)
     world.check_equal(
-        {"the training data": state.batches.fingerprint, "the token ids": state.batches.content_digest},
+        {"the training data": state.batches.fingerprint, "the digest of the token ids": state.batches.content_digest},
         "give every process the same files",
     )
     world.check_equal({"the engine": describe(routes)}, "train on processors of one kind, or set train.engine=torch")
