@@ -36,7 +36,7 @@ class Packed:
         self.kernels = kernels
         self.int8 = int8
         self.parts = parts and kernels.parts and not int8
-        """True if weights are packed in parts, whose products are faster for several rows and slower for one."""
+        """True if weights are packed in parts: products of many rows are faster then, those of one row slower."""
         self.cache_dtype = torch.bfloat16 if int8 else torch.float32
         """Precision of keys and values. With int8 products, whose error is larger, they are rounded, since loading them
         takes longer than computing with them."""

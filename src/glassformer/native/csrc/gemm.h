@@ -74,36 +74,29 @@ static void pack_strided(const Operand& from, int64_t first, int64_t count, int6
     }
 }
 
+// Transpose LANES steps of LANES rows to columns of a panel, from `column` on. Pairs are moved as 32-bit numbers.
+template <class T>
+static void pack_square(const T* from, int64_t stride, Unit<T>* to, int64_t column) {
+#if HAS_AMX
+    if constexpr (std::is_same<T, float>::value) return pack_split_square(from, stride, LANES, to, column);
+#endif
+    transpose_square(
+        reinterpret_cast<const float*>(from), stride / Step<T>::ENTRIES, reinterpret_cast<float*>(to) + column, PANEL
+    );
+}
+
 // Pack W [outputs, inputs] for x Wᵀ into panels of outputs. Widths are multiples of COLUMN_BLOCK.
 template <class T>
 static auto packing_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
-#if HAS_AMX
-    if constexpr (std::is_same<T, float>::value)
-        return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t end) {
-            const int64_t steps = steps_of<T>(inputs);
-            for (int64_t output = first; output < end; output += LANES)
-                for (int64_t r = 0; r < steps; r += LANES)
-                    pack_split_square(
-                        weight + output * inputs + 2 * r, inputs, LANES,
-                        to + output / PANEL * PANEL * steps + r * PANEL, output % PANEL
-                    );
-        });
-    else
-#endif
-    {
-        // Pairs of bfloat16 are moved as 32-bit numbers.
-        const auto units = reinterpret_cast<const float*>(weight);
-        const auto panels = reinterpret_cast<float*>(to);
-        const int64_t steps = steps_of<T>(inputs);
-        return loop(outputs, COLUMN_BLOCK, [=](int64_t from, int64_t to) {
-            for (int64_t output = from; output < to; output += LANES)
-                for (int64_t r = 0; r < steps; r += LANES)
-                    transpose_square(
-                        units + output * steps + r, steps,
-                        panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL, PANEL
-                    );
-        });
-    }
+    const int64_t steps = steps_of<T>(inputs);
+    return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t end) {
+        for (int64_t output = first; output < end; output += LANES)
+            for (int64_t r = 0; r < steps; r += LANES)
+                pack_square(
+                    weight + output * inputs + r * PackedStep<T>::ENTRIES, inputs,
+                    to + output / PANEL * PANEL * steps + r * PANEL, output % PANEL
+                );
+    });
 }
 
 // Pack rows that are summed over into panels of WIDTH columns and `steps` units: `rows` rows, beginning at step
@@ -121,16 +114,27 @@ static void pack_panels(
     }
 }
 
+// Two steps of LANES columns of a panel, from `column` on, as units.
+static inline void put_units(Floats upper, Floats lower, Pair* panel, int64_t column) {
+    store(reinterpret_cast<int32_t*>(panel + column), rounded_bits(upper) | rounded_bits(lower) << 16);
+}
+
+#if HAS_AMX
+static inline void put_units(Floats upper, Floats lower, Split* panel, int64_t column) {
+    put_split(upper, lower, panel->parts + column, PANEL);
+}
+#endif
+
 // Write rows of a panel, rounded, and pack them; values(row, column) is a vector of them.
-template <class Values>
-static void put_and_pack(int64_t rows, uint16_t* to, int64_t stride, Pair* panel, Values values) {
+template <class T, class U, class Values>
+static void put_and_pack(int64_t rows, T* to, int64_t stride, U* panel, Values values) {
     for (int64_t i = 0; i < rows; i += 2, to += 2 * stride, panel += PANEL)
         for (int64_t j = 0; j < PANEL; j += LANES) {
             const bool both = i + 1 < rows;
             const Floats upper = values(i, j), lower = both ? values(i + 1, j) : Floats{};
             write(to + j, upper);
             if (both) write(to + stride + j, lower);
-            store(reinterpret_cast<int32_t*>(panel + j), rounded_bits(upper) | rounded_bits(lower) << 16);
+            put_units(upper, lower, panel, j);
         }
 }
 
@@ -142,20 +146,6 @@ static void put_and_pack(int64_t rows, float* to, int64_t stride, float* panel, 
             store(to + j, row), store(panel + j, row);
         }
 }
-
-#if HAS_AMX
-template <class Values>
-static void put_and_pack(int64_t rows, float* to, int64_t stride, Split* panel, Values values) {
-    for (int64_t i = 0; i < rows; i += 2, to += 2 * stride, panel += PANEL)
-        for (int64_t j = 0; j < PANEL; j += LANES) {
-            const bool both = i + 1 < rows;
-            const Floats upper = values(i, j), lower = both ? values(i + 1, j) : Floats{};
-            store(to + j, upper);
-            if (both) store(to + stride + j, lower);
-            put_split(upper, lower, panel->parts + j, PANEL);
-        }
-}
-#endif
 
 template <class T>
 static auto packing_rows(

@@ -4,8 +4,8 @@
 #include "microkernel.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
-// contraction of products and sums; the instruction set. Matrices: version 2 multiplies them in attention too, version 3 in
-// float32 products with weights.
+// contraction of products and sums; the instruction set. Version 2 of matrices is used in attention too, version 3 in
+// products of float32 with weights.
 API const char* arithmetic() {
 #if defined(__clang__)
 #define ARITHMETIC "2, Clang"

@@ -7,7 +7,7 @@
 #define ENOUGH_WEIGHTS (1 << 17)   // from which on several cores read them faster
 #define ENOUGH_PRODUCTS (1 << 22)  // likewise, for the arithmetic
 #if HAS_AMX
-#define ROWS_OF_LINEAR (4 * CHUNK)  // whose sums fit the L1 cache
+#define ROWS_OF_LINEAR (4 * CHUNK)  // their sums fit the L1 cache
 #else
 #define ROWS_OF_LINEAR BLOCK
 #endif

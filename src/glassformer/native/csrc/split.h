@@ -1,4 +1,4 @@
-// Float32 numbers as sums of three bfloat16 numbers, whose products AMX adds in float32.
+// Float32 numbers as sums of three bfloat16 numbers. AMX adds the products of those in float32.
 //
 // x = high + middle + low exactly. Of the nine products of two numbers' parts six are added; the others are less than
 // 2^-22 of the numbers' product, in the mean 2^-26, where float32 rounds to 2^-24. Henry, Tang & Heinecke (2019,
@@ -34,7 +34,7 @@ static inline Ints adjacent_pairs(Floats first, Floats second) {
 
 static inline void store_pairs(Pair* to, Ints pairs) { store(reinterpret_cast<int32_t*>(to), pairs); }
 
-// Split a vector of two steps, and write it to a row of a panel whose parts have the distance `next_part`.
+// Split a vector of two steps, and write it to a row of a panel. `next_part` is the distance of its parts.
 static inline void put_split(Floats first, Floats second, Pair* to, int64_t next_part) {
     const SplitFloats upper = split(first), lower = split(second);
     store_pairs(to + HIGH * next_part, paired(upper.high, lower.high));
@@ -42,7 +42,7 @@ static inline void put_split(Floats first, Floats second, Pair* to, int64_t next
     store_pairs(to + LOW * next_part, paired(upper.low, lower.low));
 }
 
-// Split 2 · LANES entries of a row, whose parts have the distance `next_part`.
+// Split 2 · LANES entries of a row. `next_part` is the distance of its parts.
 static inline void put_split_row(Floats first, Floats second, Pair* to, int64_t next_part) {
     const SplitFloats left = split(first), right = split(second);
     store_pairs(to + HIGH * next_part, adjacent_pairs(left.high, right.high));

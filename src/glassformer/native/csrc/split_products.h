@@ -93,8 +93,8 @@ static void transpose_parts(
         );
 }
 
-// The same as in gemm.h, for float32 in parts. Each thread multiplies GRADIENT_STEPS steps of up to GRADIENT_ROWS columns of a by
-// all of x before the next steps, since x comes from the L3 cache.
+// The same as in gemm.h, for float32 in parts. Each thread multiplies GRADIENT_STEPS steps of up to GRADIENT_ROWS
+// columns of a by all of x before the next steps, since x comes from the L3 cache.
 template <class Put, class PutSums>
 static auto weight_gradient_product(
     const Split* a, int64_t outputs, const Split* x, int64_t inputs, int64_t steps, Put put, PutSums put_sums
