@@ -66,42 +66,35 @@ static void quantize(const float* x, int64_t count, Quantized* numbers, float* s
     *total = result;
 }
 
-// Add the bias to LANES outputs of one row, apply the activation, and store `count` of them.
-static inline void finish(
-    Floats values, int64_t column, const Linear& linear, const Output& out, int64_t count, float* to
-) {
-    Floats bias = {};
-    if (linear.bias.value)
-        memcpy(&bias, values_of<float>(linear.bias) + column, std::min<int64_t>(count, LANES) * sizeof(float));
-    values = activated(out.activation, values + bias);
-    for (int64_t i = 0; i < LANES && i < count; i++) to[i] = out.add ? to[i] + values[i] : values[i];
+// Store the first `count` of LANES outputs.
+static inline void put_first(Floats values, int64_t count, bool add, float* to) {
+    if (count >= LANES) return store(to, add ? load(to) + values : values);
+    for (int64_t i = 0; i < count; i++) to[i] = add ? to[i] + values[i] : values[i];
 }
 
-// The same for full vectors without an activation, or with ReLU, whose least value is 0.
-static inline void finish_vector(Floats values, Floats bias, Floats least, bool add, float* to) {
-    values += bias;
-    values = values < least ? least : values;
-    store(to, add ? load(to) + values : values);
-}
-
-// Finish a panel of outputs from `column` on, for `rows` rows from `first` on; result(row, vector) is the product.
+// Finish a panel of outputs from `column` on, row by row, for `rows` rows from `first` on: add the bias and apply the
+// activation. result(row, vector) is the product.
 template <class Result>
 static void finish_panel(
     const Linear& linear, int64_t first, int64_t rows, int64_t column, const Output& out, Result result
 ) {
-    const Floats least = broadcast(out.activation == RELU ? 0.0f : -INFINITY);
-    for (int j = 0; j < WIDE; j++) {
-        const int64_t at = column + j * LANES, remaining = linear.outputs - at;
-        float* to = out.values + first * out.stride + at;
-        if (remaining >= LANES && out.activation <= RELU) {
-            const Floats bias = linear.bias.value ? load(values_of<float>(linear.bias) + at) : Floats{};
-            for (int64_t row = 0; row < rows; row++, to += out.stride)
-                finish_vector(result(row, j), bias, least, out.add, to);
-        } else if (remaining > 0) {
-            for (int64_t row = 0; row < rows; row++, to += out.stride)
-                finish(result(row, j), at, linear, out, remaining, to);
-        }
-    }
+    const int64_t count = std::min<int64_t>(PANEL, linear.outputs - column);
+    Floats bias[WIDE] = {};
+    if (linear.bias.value) memcpy(bias, values_of<float>(linear.bias) + column, count * sizeof(float));
+    float* to = out.values + first * out.stride + column;
+    for (int64_t row = 0; row < rows; row++, to += out.stride)
+        UNROLL_FOR (int j = 0; j < WIDE; j++)
+            if (j * LANES < count)
+                put_first(
+                    activated(out.activation, result(row, j) + bias[j]), count - j * LANES, out.add, to + j * LANES
+                );
+}
+
+// Add the bias to full vectors without an activation, or with ReLU, whose least value is 0, and store them.
+static inline void finish_vector(Floats values, Floats bias, Floats least, bool add, float* to) {
+    values += bias;
+    values = values < least ? least : values;
+    store(to, add ? load(to) + values : values);
 }
 
 // Outputs of ROWS rows and a full panel in float32, from `sums` over earlier steps if there are any. They are finished

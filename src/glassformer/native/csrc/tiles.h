@@ -4,8 +4,8 @@
 #include "split.h"
 #if HAS_AMX
 #define AMX_SIDE 16
-// Tiles of steps that fit the L1 cache for two rows of tiles.
-template <class Unit> constexpr int64_t amx_depth() { return std::is_same<Unit, Split>::value ? 4 : 8; }
+// Tiles of steps of which a panel, and two rows of tiles with their sums, fit the L1 cache.
+template <class Unit> constexpr int64_t amx_depth() { return std::is_same<Unit, Split>::value ? 2 : 8; }
 
 // Linux permits these registers on request (arch_prctl(2), ARCH_REQ_XCOMP_PERM for XTILEDATA).
 static bool amx_permitted() {
