@@ -31,7 +31,10 @@ struct MatrixProduct {
 };
 
 // Columns and steps of B that are packed at a time.
-struct Packing { int64_t first_column, columns, first_step, steps; };
+struct Packing {
+    int64_t first_column, columns, first_step, steps;
+    bool transposed;  // the result is stored transposed
+};
 
 #if HAS_AMX
 // Pack columns of B in parts into panels, with zeros after the last one.
@@ -65,6 +68,23 @@ static auto packing_columns(const Operand& b, int64_t columns, int64_t depth, Sp
     });
 }
 
+static inline void store_first(float* to, int64_t count, Floats values) {
+    _mm512_mask_storeu_ps(to, static_cast<__mmask16>(count >= LANES ? 0xffff : (1 << count) - 1), (__m512)values);
+}
+
+// Store sums of `rows` rows and `columns` columns of a panel transposed; with ADD, add them to the results before.
+static void put_transposed(const float* sums, int64_t rows, int64_t columns, bool add, float* to, int64_t stride) {
+    alignas(64) float square[LANES][LANES];
+    for (int64_t row = 0; row < rows; row += LANES, sums += LANES * PANEL)
+        for (int64_t column = 0; column < columns; column += LANES) {
+            transpose_square(sums + column, PANEL, square[0], LANES);
+            for (int64_t i = 0; i < std::min<int64_t>(LANES, columns - column); i++) {
+                float* at = to + (column + i) * stride + row;
+                store_first(at, rows - row, load(square[i]) + (add ? load_first(at, rows - row) : Floats{}));
+            }
+        }
+}
+
 // `count` rows of the result from `first` on.
 static void multiply_rows(
     const MatrixProduct& p, const Packing& packing, const Split* packed, int64_t first, int64_t count
@@ -73,16 +93,19 @@ static void multiply_rows(
     const auto rows = split_rows(a, count, packing.steps);
     multiply_block(rows, count, packed, packing.columns, steps_of<float>(packing.steps), [&](int64_t at, float* sums) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
+        if (packing.transposed)
+            return put_transposed(
+                sums, count, width, packing.first_step > 0, p.result + column * p.rows + first, p.rows
+            );
         const float* bias = p.bias ? p.bias + column : nullptr;
         float* to = p.result + first * p.columns + column;
         for (int64_t row = 0; row < count; row++, to += p.columns, sums += PANEL)
             for (int64_t j = 0; j < width; j += LANES) {
                 const int64_t lanes = width - j;
-                const auto mask = static_cast<__mmask16>(lanes >= LANES ? 0xffff : (1 << lanes) - 1);
                 const Floats before = packing.first_step ? load_first(to + j, lanes)
                                       : bias             ? load_first(bias + j, lanes)
                                                          : Floats{};
-                _mm512_mask_storeu_ps(to + j, mask, (__m512)(load(sums + j) + before));
+                store_first(to + j, lanes, load(sums + j) + before);
             }
     });
 }
@@ -231,7 +254,7 @@ static void multiply_part(const MatrixProduct& p, const Packing& packing) {
 }
 
 // Multiply all rows by the columns of B that fit the cache before the next columns.
-static void multiply(const MatrixProduct& p) {
+static void multiply_parts(const MatrixProduct& p, bool transposed) {
     const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
     const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
     const int64_t entries = p.rows > 4 * PRODUCT_ROWS * p.threads ? CACHED_ENTRIES : ENTRIES_FOR_FEW_ROWS;
@@ -240,6 +263,15 @@ static void multiply(const MatrixProduct& p) {
     for (int64_t column = 0; column < p.columns; column += columns_at_once)
         for (int64_t part = 0; part < depth_parts; part++) {
             const int64_t step = part * depth, columns = std::min(columns_at_once, p.columns - column);
-            multiply_part(p, {column, columns, step, std::min(depth, p.depth - step)});
+            multiply_part(p, {column, columns, step, std::min(depth, p.depth - step), transposed});
         }
+}
+
+static void multiply(const MatrixProduct& p) {
+#if HAS_AMX
+    // A gradient of weights with more columns than rows: a packed operand with fewer columns is read more often.
+    if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
+        return multiply_parts({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
+#endif
+    multiply_parts(p, false);
 }
