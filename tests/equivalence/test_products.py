@@ -94,9 +94,9 @@ def test_a_linear_layer_and_its_gradients_are_pytorchs(bias: bool) -> None:
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(200, 128), (200, 77), (1000, 128), (1000, 600)])
+@pytest.mark.parametrize(("rows", "columns"), [(200, 128), (200, 77), (1000, 128), (1000, 600), (200, 333)])
 def test_distances_of_steps_in_memory_change_no_bit(rows: int, columns: int) -> None:
-    """Each thread packs few columns for itself."""
+    """Each thread packs few columns for itself. Some products with more columns than rows are computed transposed."""
     a, b = torch.randn(1100, rows), torch.randn(1100, columns)
     far_a, far_b = torch.zeros(1100, 2000), torch.zeros(1100, 2000)
     far_a[:, :rows], far_b[:, :columns] = a, b

@@ -72,8 +72,8 @@ static inline void put_first(Floats values, int64_t count, bool add, float* to) 
     for (int64_t i = 0; i < count; i++) to[i] = add ? to[i] + values[i] : values[i];
 }
 
-// Finish a panel of outputs from `column` on, row by row, for `rows` rows from `first` on: add the bias and apply the
-// activation. result(row, vector) is the product.
+// Finish a panel of outputs from `column` on, row by row, for `rows` rows from `first` on: add the bias, apply the
+// activation, and store or add them. result(row, vector) is the product.
 template <class Result>
 static void finish_panel(
     const Linear& linear, int64_t first, int64_t rows, int64_t column, const Output& out, Result result

@@ -90,7 +90,8 @@ static void multiply_rows(
     const MatrixProduct& p, const Packing& packing, const Split* packed, int64_t first, int64_t count
 ) {
     const Operand a = {p.a.data + first * p.a.across + packing.first_step * p.a.along, p.a.across, p.a.along};
-    const auto rows = split_rows(a, count, packing.steps);
+    auto rows = split_rows(a, count, packing.steps);
+    rows.second = packing.transposed;
     multiply_block(rows, count, packed, packing.columns, steps_of<float>(packing.steps), [&](int64_t at, float* sums) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
         if (packing.transposed)
@@ -269,7 +270,8 @@ static void multiply_parts(const MatrixProduct& p, bool transposed) {
 
 static void multiply(const MatrixProduct& p) {
 #if HAS_AMX
-    // A gradient of weights with more columns than rows: a packed operand with fewer columns is read more often.
+    // Gradients of weights with more columns than rows: the packed operand is read once for each block of rows. The
+    // sums have the same bits.
     if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
         return multiply_parts({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
 #endif

@@ -4,7 +4,7 @@
 #include "split.h"
 #if HAS_AMX
 #define AMX_SIDE 16
-// Tiles of steps of which a panel, and two rows of tiles with their sums, fit the L1 cache.
+// Tiles of steps at a time. In parts, a panel of them fits the L1 cache, with two rows of tiles and their sums.
 template <class Unit> constexpr int64_t amx_depth() { return std::is_same<Unit, Split>::value ? 2 : 8; }
 
 // Linux permits these registers on request (arch_prctl(2), ARCH_REQ_XCOMP_PERM for XTILEDATA).
@@ -49,7 +49,8 @@ template <>
 struct TileRows<Split> {
     const Pair* data;
     int64_t across, next_part;
-    TileRows at(int64_t row, int64_t step) const { return {data + row * across + step, across, next_part}; }
+    bool second = false;  // operand of a product that is computed transposed
+    TileRows at(int64_t row, int64_t step) const { return {data + row * across + step, across, next_part, second}; }
 };
 
 // Add the product of a tile of rows, with LOWER of two, and the columns of a panel from `column` on to the sums.
@@ -71,7 +72,8 @@ static inline void add_tiles(TileRows<Unit> a, const Packed<Unit>* panel, int64_
 #undef AMX_ADD
 }
 
-// Six products of the parts of float32 numbers, in an order in which one operand stays in its registers.
+// Six products of the parts of float32 numbers, in an order in which one operand stays in its registers. The sums of a
+// transposed product have the same bits.
 template <bool LOWER>
 static inline void add_tiles(TileRows<Split> a, const Split* panel, int64_t column) {
     const Pair* columns = panel->parts + column;
@@ -92,6 +94,19 @@ static inline void add_tiles(TileRows<Split> a, const Split* panel, int64_t colu
     LOAD_ROWS(MIDDLE);
     LOAD_COLUMNS(MIDDLE);
     ADD_PRODUCTS();
+    if (a.second) {
+        LOAD_ROWS(HIGH);
+        ADD_PRODUCTS();
+        LOAD_COLUMNS(LOW);
+        ADD_PRODUCTS();
+        LOAD_COLUMNS(HIGH);
+        ADD_PRODUCTS();
+        LOAD_ROWS(MIDDLE);
+        ADD_PRODUCTS();
+        LOAD_ROWS(LOW);
+        ADD_PRODUCTS();
+        return;
+    }
     LOAD_COLUMNS(HIGH);
     ADD_PRODUCTS();
     LOAD_ROWS(LOW);
