@@ -95,7 +95,7 @@ class RecurrentEncoder(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "batch source"]
     ) -> Float[Tensor, "batch source d_hidden"]:
-        """The second is given each sentence turned round where it stands, so that padding is read last both ways."""
+        """The second LSTM reads each sentence reversed, with padding still last."""
         positions, lengths = torch.arange(x.size(1), device=x.device)[None, :, None], mask.sum(1)[:, None, None]
         reversed_positions = torch.where(positions < lengths, lengths - 1 - positions, positions)
         for index, (rightward, leftward) in enumerate(zip(self.rightward, self.leftward, strict=True)):

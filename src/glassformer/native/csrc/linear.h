@@ -90,7 +90,7 @@ static void finish_panel(
                 );
 }
 
-// Add the bias to full vectors without an activation, or with ReLU, whose least value is 0, and store them.
+// Add the bias to a vector of outputs, and store or add it. `least` is 0 for ReLU, -∞ without an activation.
 static inline void finish_vector(Floats values, Floats bias, Floats least, bool add, float* to) {
     values += bias;
     values = values < least ? least : values;

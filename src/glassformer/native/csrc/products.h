@@ -33,7 +33,7 @@ struct MatrixProduct {
 // Columns and steps of B that are packed at a time.
 struct Packing {
     int64_t first_column, columns, first_step, steps;
-    bool transposed;  // the result is stored transposed
+    bool transposed;  // the operands are exchanged, and the result is stored transposed
 };
 
 #if HAS_AMX
@@ -255,7 +255,7 @@ static void multiply_part(const MatrixProduct& p, const Packing& packing) {
 }
 
 // Multiply all rows by the columns of B that fit the cache before the next columns.
-static void multiply_parts(const MatrixProduct& p, bool transposed) {
+static void multiply_blocks(const MatrixProduct& p, bool transposed) {
     const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
     const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
     const int64_t entries = p.rows > 4 * PRODUCT_ROWS * p.threads ? CACHED_ENTRIES : ENTRIES_FOR_FEW_ROWS;
@@ -273,7 +273,7 @@ static void multiply(const MatrixProduct& p) {
     // Gradients of weights with more columns than rows: the packed operand is read once for each block of rows. The
     // sums have the same bits.
     if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
-        return multiply_parts({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
+        return multiply_blocks({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
 #endif
-    multiply_parts(p, false);
+    multiply_blocks(p, false);
 }

@@ -49,7 +49,7 @@ template <>
 struct TileRows<Split> {
     const Pair* data;
     int64_t across, next_part;
-    bool second = false;  // operand of a product that is computed transposed
+    bool second = false;  // rows of the second operand: the product is computed transposed
     TileRows at(int64_t row, int64_t step) const { return {data + row * across + step, across, next_part, second}; }
 };
 
@@ -72,8 +72,8 @@ static inline void add_tiles(TileRows<Unit> a, const Packed<Unit>* panel, int64_
 #undef AMX_ADD
 }
 
-// Six products of the parts of float32 numbers, in an order in which one operand stays in its registers. The sums of a
-// transposed product have the same bits.
+// Six products of the parts of float32 numbers, in an order in which one operand stays in its registers. Exchanged
+// operands have their parts multiplied in the same order, so that the transposed sums have the same bits.
 template <bool LOWER>
 static inline void add_tiles(TileRows<Split> a, const Split* panel, int64_t column) {
     const Pair* columns = panel->parts + column;
