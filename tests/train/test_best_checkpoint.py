@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import glassformer.train.log
 import glassformer.train.loop
 from glassformer.demo_corpus.grammar import sample_corpus
 from glassformer.storage.checkpoint import load_checkpoint
@@ -112,6 +113,33 @@ def test_bleu_of_zero_warns_once(tiny: TinyRun, tmp_path: Path, scored: Any) -> 
     )
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert first in [line.get("warning") for line in lines]
+
+
+def test_tensorboard_takes_the_numbers_of_a_validation_with_a_warning(
+    tiny: TinyRun, tmp_path: Path, scored: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: dict[str, float] = {}
+
+    class Writer:
+        """TensorBoard's, which converts values to numbers."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def add_scalar(self, name: str, value: Any, step: int) -> None:
+            written[name] = float(value)
+
+        def flush(self) -> None:
+            pass
+
+        close = flush
+
+    monkeypatch.setattr(glassformer.train.log, "SummaryWriter", Writer)
+    scored((0.0, 4.0))
+    events = run_to_the_end(tiny.config(EACH_STEP | {"train.max_steps": 1}), tmp_path / "run")
+    assert warnings(events) != [None]
+    assert (written["validated/nll"], written["validated/bleu"]) == (4.0, 0.0)
+    assert "validated/warning" not in written
 
 
 @pytest.mark.parametrize("metric", ["chrf", "loss"])

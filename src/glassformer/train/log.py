@@ -115,7 +115,7 @@ class Log:
         if SummaryWriter and isinstance(event, Progress | Validated):
             self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"), purge_step=event.step)
             for name, value in values.items():
-                if name != "step" and value is not None:
+                if name != "step" and isinstance(value, int | float):
                     self.board.add_scalar(f"{kind}/{name}", value, event.step)
             self.board.flush()
 
