@@ -4,6 +4,9 @@ import os
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TypeVar
 
+if os.environ.get("GLASSFORMER_TEST_GPU") != "1":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # device=auto is the CPU in tests; before PyTorch looks for GPUs
+
 import pytest
 import torch
 from jaxtyping import install_import_hook

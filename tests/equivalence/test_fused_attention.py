@@ -24,12 +24,12 @@ SIZES: dict[str, Any] = {"vocab_size": 30, "d_model": 32, "n_heads": 4, "d_ff": 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The keyword arguments of every call of fused attention."""
+    """The keyword arguments of every call of fused attention; ``cudnn``: whether cuDNN's may be chosen."""
     found: list[dict[str, Any]] = []
     fused = F.scaled_dot_product_attention
 
     def counted(*tensors: Tensor, **options: Any) -> Tensor:
-        found.append(options)
+        found.append({**options, "cudnn": torch.backends.cuda.cudnn_sdp_enabled()})
         return fused(*tensors, **options)
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
@@ -81,6 +81,7 @@ def test_a_language_model_passes_shared_heads_to_fused_attention(
     model = GPT(GPTConfig(**SIZES, n_layers=2, attention_dropout=0.5, attention={"n_kv_heads": 2})).train(training)
     model(ids(5)).sum().backward()
     assert [(call["is_causal"], call["enable_gqa"], call["attn_mask"]) for call in calls] == [(True, True, None)] * 2
+    assert all(call["cudnn"] for call in calls)
     assert {call["dropout_p"] for call in calls} == {0.5 if training else 0.0}
 
 
@@ -89,6 +90,7 @@ def test_packed_rows_pass_their_mask_to_fused_attention(calls: list[dict[str, An
     model(ids(6), ids(6))
     (call,) = calls
     assert call["attn_mask"].shape == (3, 1, 6, 6)
+    assert not call["cudnn"], "cuDNN's attention is wrong for a query without an allowed key"
     assert not call["is_causal"]
 
 

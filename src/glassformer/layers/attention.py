@@ -4,11 +4,13 @@ Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V   (equation 1)
 """
 
 import math
+from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
@@ -16,6 +18,13 @@ from glassformer.layers.mask import Mask
 from glassformer.layers.position import Rotary
 from glassformer.layers.sparse import Pattern
 from glassformer.taps import note, tap, tracing
+
+MASKED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""PyTorch's fused attentions with a mask on a GPU: all but cuDNN's.
+
+For a query without an allowed key cuDNN's outputs are not zeros, and gradients become NaN (seen in bfloat16 on an H100
+with PyTorch 2.11, which chooses it there).
+"""
 
 
 class MultiHeadAttention(nn.Module):
@@ -112,15 +121,17 @@ class MultiHeadAttention(nn.Module):
         if mask.pattern is not None and blockwise and q.size(2) == k.size(2):
             return mask.pattern.attend(q, *self._repeat(k, v), mask.with_pattern(None).dense(*size))
         causal = mask.only_causal(*size[:2])
-        return F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=None if causal else mask.dense(*size),
-            dropout_p=p,
-            is_causal=causal,
-            enable_gqa=self.n_heads != self.n_kv_heads,
-        )
+        dense = None if causal else mask.dense(*size)
+        with nullcontext() if dense is None or q.is_cpu else sdpa_kernel(MASKED):
+            return F.scaled_dot_product_attention(
+                q,
+                k,
+                v,
+                attn_mask=dense,
+                dropout_p=p,
+                is_causal=causal,
+                enable_gqa=self.n_heads != self.n_kv_heads,
+            )
 
     def _project_memory(self, memory: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
         if cache is not None and cache.keys is not None and cache.values is not None:
