@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.embedding import TokenEmbedding
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.series import SeriesConfig, SeriesModel
 from glassformer.models.vit import ViT, ViTConfig
@@ -168,6 +169,30 @@ def test_rows_that_are_not_contiguous_and_other_devices_give_the_same() -> None:
     form, x = accelerate(model), torch.randn(1, 48, 7).transpose(1, 2)
     torch.testing.assert_close(form.encoder(x), model.encoder(x), atol=2e-5, rtol=1e-4)
     assert form.to("meta").encoder(x.to("meta")).shape == x.shape
+
+
+@torch.inference_mode()
+def test_bert_embeds_in_the_kernels_unless_a_module_has_a_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, seen = bert(), list[str]()
+    form, (tokens, mask, segments) = accelerate(model), texts()
+    cases: list[tuple[Any, ...]] = [(tokens, mask, segments), (tokens, mask), (tokens,)]
+    expected = [model.hidden(*case) for case in cases]
+    forward = TokenEmbedding.forward
+    monkeypatch.setattr(TokenEmbedding, "forward", lambda *_, **__: seen.append("embedding"))
+    for case, values in zip(cases, expected, strict=True):
+        values = values if len(case) == 1 else values.masked_fill(~case[1][..., None], 0.0)
+        torch.testing.assert_close(form.hidden(*case), values, atol=2e-5, rtol=1e-4)
+    assert seen == []
+    with pytest.raises(IndexError, match="a token id is outside the vocabulary"):
+        form.hidden(tokens + 50)
+    monkeypatch.setattr(TokenEmbedding, "forward", forward)
+    parts = [("position", form.embedding.position), ("norm", form.embedding.norm), ("stack", form.encoder)]
+    for name, module in parts:
+        handle = module.register_forward_hook(lambda *_, name=name: seen.append(name))
+        form.hidden(tokens, mask, segments)
+        handle.remove()
+    assert seen == [name for name, _ in parts]
+    assert form.double().hidden(tokens, mask).dtype == torch.float64
 
 
 @torch.inference_mode()

@@ -1,12 +1,15 @@
 """Inference: the models that the kernels compute from packed weights, and their forms."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from glassformer.layers.block import Stack
-from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, TokenEmbedding
+from glassformer.layers.mask import Sentences
+from glassformer.layers.position import Learned
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
@@ -17,7 +20,8 @@ from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.execution import Execution
 from glassformer.native.forms import swap
 from glassformer.native.library import Kernels
-from glassformer.native.packed import DROPOUTS, pack_encoder, unsupported_stack
+from glassformer.native.ops import single_on_cpu
+from glassformer.native.packed import DROPOUTS, PackedEncoder, pack_encoder, unsupported_stack
 from glassformer.taps import has_hooks
 
 ENCODERS = (BERT, ViT, SeriesModel)
@@ -55,16 +59,61 @@ def inference_form(model: nn.Module, int8: bool, kernels: Kernels) -> Any:
         return NativeDecoder(model, kernels, int8)
     if type(model) is GPT:
         return NativeGPT(model, kernels, int8)
-    form = swap(model, lambda module: pack_encoder(module, kernels, int8) if type(module) is Stack else None)
+    embedding = cast(TokenEmbedding, model.embedding) if _has_known_embedding(model) else None
+    form = swap(model, lambda module: pack_encoder(module, kernels, int8, embedding) if type(module) is Stack else None)
     form.execution = Execution(in_threads=True, copies_weights=True)
+    if embedding is not None:
+        form.__class__ = PackedBERT
     return form
+
+
+class PackedBERT(BERT):
+    """BERT whose kernels compute embeddings too, of tokens without padding."""
+
+    def hidden(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Sentences | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        used = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        if not self._by_kernels(used):
+            return super().hidden(tokens, mask, segments)
+        embedding, encoder = self.embedding, cast(PackedEncoder, self.encoder)
+        table = cast(Learned, embedding.position)(0, tokens.size(1))
+        vectors = cast(SegmentEmbedding, embedding.segment).weight
+        places = used.nonzero()[:, 1]
+        rows = (table + vectors[0])[places] if segments is None else table[places] + vectors[segments[used]]
+        return encoder.encode(rows, used, tokens[used].long())
+
+    def _by_kernels(self, used: Tensor) -> bool:
+        embedding, encoder = list(self.embedding.modules()), self.encoder
+        changed = any(part.training or has_hooks(part) for part in (*embedding, encoder))
+        if changed or not single_on_cpu(*self.embedding.parameters()):
+            return False
+        return isinstance(encoder, PackedEncoder) and encoder.computes(used)
 
 
 def native_parts(model: nn.Module) -> set[str]:
     """Parts of ``model`` that ``inference_form`` computes in the kernels."""
     if type(model) not in ENCODERS:
         return {name for name, _ in model.named_children()}
-    return {name for name, child in model.named_children() if isinstance(child, Stack)}
+    stacks = {name for name, child in model.named_children() if isinstance(child, Stack)}
+    return stacks | ({"embedding"} if _has_known_embedding(model) else set())
+
+
+def _has_known_embedding(model: nn.Module) -> bool:
+    """True for BERT with an embedding of its own classes."""
+    if type(model) is not BERT:
+        return False
+    embedding = model.embedding
+    parts = (embedding, embedding.position, embedding.segment)
+    return (
+        tuple(map(type, parts)) == (TokenEmbedding, Learned, SegmentEmbedding)
+        and embedding.norm is not None
+        and unsupported_norm(embedding.norm) is None
+        and unsupported_class(embedding.dropout, DROPOUTS) is None
+    )
 
 
 def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:

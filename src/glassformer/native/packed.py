@@ -168,34 +168,39 @@ class PackedEncoder(Blocks):
         tokens = self._tokens(x, mask) if memory is None and cache is None else None
         if tokens is None:
             return super().forward(x, mask, memory, memory_mask, cache)
-        rows, first = x[tokens].contiguous(), ends_of(tokens.sum(1))
-        self.packed.kernels.encode(
-            self.structure,
-            self.rotary.of(x.size(1)),
-            None,
-            rows.data_ptr(),
-            first.data_ptr(),
-            len(x),
-            None,
-            torch.get_num_threads(),
-        )
-        result = x.new_zeros(x.shape)
+        return self.encode(x[tokens].contiguous(), tokens)
+
+    def encode(
+        self,
+        rows: Float[Tensor, "tokens d_model"],
+        tokens: Bool[Tensor, "batch length"],
+        ids: Int[Tensor, " tokens"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """The output for ``rows``, which are those of ``tokens``; with ``ids``, ``rows`` lack the token embeddings."""
+        first = ends_of(tokens.sum(1))
+        addresses = address(ids), rows.data_ptr(), first.data_ptr()
+        rotary, threads = self.rotary.of(tokens.size(1)), torch.get_num_threads()
+        self.packed.kernels.encode(self.structure, rotary, *addresses, len(tokens), None, threads)
+        result = rows.new_zeros(*tokens.shape, rows.size(1))
         result[tokens] = rows
         return result
+
+    def computes(self, tokens: Tensor) -> bool:
+        """True if the kernels compute a pass over ``tokens``, which are then boolean, with padding behind them."""
+        if torch.is_grad_enabled() or self.training or tracing() or any(self.hooks):
+            return False
+        return tokens.is_cpu and tokens.dtype == torch.bool and pads_behind(tokens)
 
     def _tokens(
         self, x: Float[Tensor, "batch length d_model"], mask: Mask | None
     ) -> Bool[Tensor, "batch length"] | None:
         """True for tokens; None if the kernels do not compute this pass."""
-        fits = x.dtype == torch.float32 and x.is_cpu and x.size(2) == self.structure.d_model
-        if not fits or torch.is_grad_enabled() or self.training or tracing() or any(self.hooks):
+        if x.dtype != torch.float32 or not x.is_cpu or x.size(2) != self.structure.d_model:
             return None
         if mask is not None and (mask.causal or mask.pattern is not None or mask.allowed is not None):
             return None
-        keys = None if mask is None else mask.keys
-        if keys is None:
-            return torch.ones(x.shape[:2], dtype=torch.bool)
-        return keys if keys.dtype == torch.bool and keys.shape == x.shape[:2] and pads_behind(keys) else None
+        tokens = torch.ones(x.shape[:2], dtype=torch.bool) if mask is None or mask.keys is None else mask.keys
+        return tokens if tokens.shape == x.shape[:2] and self.computes(tokens) else None
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a plain stack: the packed weights belong to this one."""
@@ -212,12 +217,15 @@ def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
-def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:
-    """A stack of the same parameters and hooks that computes with packed copies of the weights."""
+def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool, embedding: TokenEmbedding | None = None) -> PackedEncoder:
+    """A stack of the same parameters and hooks that computes with packed copies of the weights.
+
+    With an ``embedding``, ``PackedEncoder.encode`` takes ids.
+    """
     form: Any = shallow_copy(stack)
     form.__class__ = PackedEncoder
     form.packed = Packed(kernels, int8, parts=True)
-    form.structure = form.packed.stack(stack)
+    form.structure = form.packed.stack(stack, embedding)
     form.rotary = RotaryCache(blocks_of(stack)[0].self_attention.rotary)
     form.hooks = [hooks for module in stack.layers.modules() for hooks in hooks_of(module)]
     return cast(PackedEncoder, form)
