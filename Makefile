@@ -4,16 +4,28 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/glassformer/native/csrc/*)
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
+
 setup: .venv/.ready
 
-# Installing builds the kernels. Compiling all of the dependencies to bytecode would take 30 s; Python does it on import.
-.venv/.ready: pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/glassformer/native/csrc/*)
-	test -d .venv || $(PYTHON) -m venv .venv
+.venv/.made:
+	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e . --group dev
 	touch $@
 
-demo: setup
+# Installing builds the kernels. Compiling all of the dependencies to bytecode would take 30 s; Python does it on import.
+.venv/.ready: .venv/.made $(SOURCES)
+	$(INSTALL) -e . --group dev
+	touch .venv/.installed $@
+
+# The package without test dependencies, and its kernels for the best instruction set of this processor alone.
+.venv/.installed: .venv/.made $(SOURCES)
+	$(INSTALL) -C cmake.define.GLASSFORMER_BEST=ON -e .
+	rm -f .venv/.ready
+	touch $@
+
+demo: .venv/.installed
 	$(BIN)/glassformer demo
 
 # Once more without the kernels: PyTorch does it all.
