@@ -1,4 +1,5 @@
 # One verb each; every verb makes .venv itself when it is missing.
+.NOTPARALLEL:
 .PHONY: setup demo test check sanitize emulate wheel bench docs clean
 
 PYTHON ?= python3
@@ -10,19 +11,21 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
 setup: .venv/.ready
 
 .venv/.made:
-	$(PYTHON) -m venv .venv
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
 # Installing builds the kernels. Compiling all of the dependencies to bytecode would take 30 s; Python does it on import.
+# Each of the two installations first says that the other no longer counts: it deletes the kernels and builds others.
 .venv/.ready: .venv/.made $(SOURCES)
+	rm -f .venv/.installed
 	$(INSTALL) -e . --group dev
 	touch .venv/.installed $@
 
 # The package without test dependencies, and its kernels for the best instruction set of this processor alone.
 .venv/.installed: .venv/.made $(SOURCES)
-	$(INSTALL) -C cmake.define.GLASSFORMER_BEST=ON -e .
 	rm -f .venv/.ready
+	$(INSTALL) -C cmake.define.GLASSFORMER_BEST=ON -e .
 	touch $@
 
 demo: .venv/.installed

@@ -11,11 +11,13 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
 
 import glassformer
@@ -27,7 +29,7 @@ ON = device()
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 CONFIG = "configs/multi30k.toml"
 PRECISIONS = ("float32",) if ON == "cpu" else ("float32", "bfloat16")
-"""Those that translations are decoded in."""
+"""Precisions of decoding."""
 ALONE = 50
 """Texts that are also translated one at a time."""
 
@@ -35,17 +37,18 @@ ALONE = 50
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder of train.en … test_2016_flickr.de")
-    parser.add_argument("--run", type=Path, required=True, help="folder of the trained run; it is made if absent")
+    parser.add_argument("--run", type=Path, required=True, help="a trained run, or the folder of a new one")
     parser.add_argument("--steps", type=int, default=0, help="of the whole training; 0: those of the configuration")
     parser.add_argument("--sentences", type=int, default=1000)
     options = parser.parse_args()
     report: dict[str, Any] = {"machine": describe(ON), "trained": {}, "equal": {}, "translated": {}}
-    if not options.run.exists():
+    if not (options.run / "best.json").exists():
         began = time.perf_counter()
         train(options.run, options.data, *([f"train.max_steps={options.steps}"] if options.steps else []))
         report["trained"]["seconds"] = round(time.perf_counter() - began, 1)
         report["trained"] |= speed_of(options.run)
-    report["equal"] = compare_trainings(options.data, options.run.parent / "equal")
+    with tempfile.TemporaryDirectory() as folder:
+        report["equal"] = compare_trainings(options.data, Path(folder))
     print(json.dumps(report["equal"]), flush=True)
     report["translated"] = compare_translations(options.run, options.data, options.sentences)
     RESULTS.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -99,7 +102,8 @@ def compare_trainings(data: str, folder: Path) -> dict[str, dict[str, float]]:
 
 def difference(one: Path, other: Path) -> float:
     left, right = (load_file(run / "checkpoints" / "step_00000060" / "model.safetensors") for run in (one, other))
-    return max((left[name].double() - right[name].double()).abs().max().item() for name in left)
+    each = [(left[name].double() - right[name].double()).abs().max() for name in left]
+    return torch.stack(each).max().item()  # NaN if there is one
 
 
 def compare_translations(run: Path, data: str, count: int) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def test_packed_rows_pass_their_mask_to_fused_attention(calls: list[dict[str, An
     (call,) = calls
     assert call["attn_mask"].shape == (3, 1, 6, 6)
     assert not call["cudnn"], "cuDNN's attention is wrong for a query without an allowed key"
+    assert torch.backends.cuda.cudnn_sdp_enabled()
     assert not call["is_causal"]
 
 

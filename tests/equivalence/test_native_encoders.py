@@ -196,6 +196,19 @@ def test_bert_embeds_in_the_kernels_unless_a_module_has_a_hook(monkeypatch: pyte
 
 
 @torch.inference_mode()
+def test_bert_embeds_as_the_model_does_where_shapes_or_types_differ() -> None:
+    model = bert()
+    form, (tokens, mask, segments) = accelerate(model), texts()
+    one = torch.arange(13)[None] < 9
+    torch.testing.assert_close(form.hidden(tokens, one)[:, :9], model.hidden(tokens, one)[:, :9], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(form.hidden(tokens.int(), mask), form.hidden(tokens, mask))
+    with pytest.raises(IndexError):
+        form.hidden(tokens, mask, segments - 1)
+    form.embedding.norm = nn.Identity()
+    assert not torch.allclose(form.hidden(tokens, mask), model.hidden(tokens, mask), atol=0.1)
+
+
+@torch.inference_mode()
 def test_hooks_traces_and_training_of_a_form_run_its_blocks() -> None:
     model, seen = bert(), list[str]()
     form, plain = accelerate(model), bert()
@@ -225,6 +238,8 @@ def test_gradients_in_eight_bits_are_refused() -> None:
 def test_a_copy_of_a_form_computes_the_same() -> None:
     model = bert()
     for copied in (copy.deepcopy(accelerate(model)), pickle.loads(pickle.dumps(accelerate(model)))):
+        assert type(copied) is BERT
+        assert {one.part: one.engine for one in route(copied)}["embedding"] == "native"
         torch.testing.assert_close(copied.embed(*texts()), model.embed(*texts()), atol=2e-5, rtol=1e-4)
 
 

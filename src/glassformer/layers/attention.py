@@ -4,7 +4,9 @@ Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V   (equation 1)
 """
 
 import math
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -19,12 +21,8 @@ from glassformer.layers.position import Rotary
 from glassformer.layers.sparse import Pattern
 from glassformer.taps import note, tap, tracing
 
-MASKED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""PyTorch's fused attentions with a mask on a GPU: all but cuDNN's.
-
-For a query without an allowed key cuDNN's outputs are not zeros, and gradients become NaN (seen in bfloat16 on an H100
-with PyTorch 2.11, which chooses it there).
-"""
+_CUDNN = threading.Lock()
+"""Held while cuDNN's attention is off; the switch is one of the process."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -122,7 +120,7 @@ class MultiHeadAttention(nn.Module):
             return mask.pattern.attend(q, *self._repeat(k, v), mask.with_pattern(None).dense(*size))
         causal = mask.only_causal(*size[:2])
         dense = None if causal else mask.dense(*size)
-        with nullcontext() if dense is None or q.is_cpu else sdpa_kernel(MASKED):
+        with nullcontext() if dense is None or q.is_cpu else _without_cudnn():
             return F.scaled_dot_product_attention(
                 q,
                 k,
@@ -155,6 +153,28 @@ class MultiHeadAttention(nn.Module):
         """Concatenate the heads and apply W_O, in the rows of ``x``."""
         concatenated = tap(self, "concatenated", tap(self, "context", context).transpose(1, 2).flatten(2))
         return tap(self, "result", self.output(concatenated).reshape(x.size(0), x.size(1), -1))
+
+
+def _without_cudnn() -> AbstractContextManager[None]:
+    """Within it PyTorch does not choose cuDNN's attention, as it does in bfloat16 on an H100.
+
+    For a query without an allowed key cuDNN's outputs are not zeros, and gradients become NaN (PyTorch 2.11). It also
+    prepares each new shape anew, which takes longer than the step.
+    """
+    if torch.compiler.is_compiling():  # which knows this switch alone
+        return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+    return _cudnn_off()
+
+
+@contextmanager
+def _cudnn_off() -> Iterator[None]:
+    with _CUDNN:
+        before = torch.backends.cuda.cudnn_sdp_enabled()
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        try:
+            yield
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(before)
 
 
 def head_size(d_model: int, n_heads: int) -> int:

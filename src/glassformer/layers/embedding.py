@@ -58,13 +58,12 @@ class TokenEmbedding(nn.Module):
         rows = F.embedding(ids, self.weight)
         note(self, "one_hot", lambda: F.one_hot(ids, self.weight.size(0)).to(self.weight.dtype))
         rows = tap(self, "tokens", rows)
-        x = tap(self, "scaled", rows if self.scale == 1 else rows * self.scale)
+        x = tap(self, "scaled", rows * self.scale)
         if self.position is not None:
             encoding = tap(self, "encoding", self._encode(ids, sentences, offset))
             x = tap(self, "positioned", x + encoding)
         if self.segment is not None:
-            given = ids.new_zeros(1, 1) if segments is None else segments
-            encoding = tap(self, "segment", self.segment(given).expand_as(x))
+            encoding = tap(self, "segment", self.segment(torch.zeros_like(ids) if segments is None else segments))
             x = tap(self, "segmented", x + encoding)
         if sentences is not None:
             x = x.masked_fill((sentences == 0)[..., None], 0.0)

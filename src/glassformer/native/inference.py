@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -77,21 +78,36 @@ class PackedBERT(BERT):
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         used = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
-        if not self._by_kernels(used):
+        if not self._by_kernels(tokens, used, segments):
             return super().hidden(tokens, mask, segments)
         embedding, encoder = self.embedding, cast(PackedEncoder, self.encoder)
         table = cast(Learned, embedding.position)(0, tokens.size(1))
         vectors = cast(SegmentEmbedding, embedding.segment).weight
         places = used.nonzero()[:, 1]
-        rows = (table + vectors[0])[places] if segments is None else table[places] + vectors[segments[used]]
+        rows = (
+            (table + vectors[0])[places] if segments is None else table[places] + F.embedding(segments[used], vectors)
+        )
         return encoder.encode(rows, used, tokens[used].long())
 
-    def _by_kernels(self, used: Tensor) -> bool:
-        embedding, encoder = list(self.embedding.modules()), self.encoder
-        changed = any(part.training or has_hooks(part) for part in (*embedding, encoder))
-        if changed or not single_on_cpu(*self.embedding.parameters()):
+    def _by_kernels(self, tokens: Tensor, used: Tensor, segments: Tensor | None) -> bool:
+        """True if the kernels compute this pass; the model itself broadcasts masks and refuses other types."""
+        embedding, encoder = self.embedding, self.encoder
+        if not isinstance(encoder, PackedEncoder) or tokens.dtype not in (torch.int32, torch.int64):
             return False
-        return isinstance(encoder, PackedEncoder) and encoder.computes(used)
+        if used.shape != tokens.shape or (segments is not None and segments.shape != tokens.shape):
+            return False
+        if any(part.training or has_hooks(part) for part in (*embedding.modules(), encoder)):
+            return False
+        unchanged = encoder.structure.embedding == embedding.weight.data_ptr() and _known_embedding(embedding)
+        return unchanged and single_on_cpu(*embedding.parameters()) and encoder.computes(used)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy is a plain model, as one of its encoder is a plain stack."""
+        return _blank_bert, (), self.__dict__
+
+
+def _blank_bert() -> BERT:
+    return BERT.__new__(BERT)
 
 
 def native_parts(model: nn.Module) -> set[str]:
@@ -103,10 +119,11 @@ def native_parts(model: nn.Module) -> set[str]:
 
 
 def _has_known_embedding(model: nn.Module) -> bool:
-    """True for BERT with an embedding of its own classes."""
-    if type(model) is not BERT:
-        return False
-    embedding = model.embedding
+    return type(model) is BERT and _known_embedding(model.embedding)
+
+
+def _known_embedding(embedding: TokenEmbedding) -> bool:
+    """True if the classes of ``embedding`` are those of BERT."""
     parts = (embedding, embedding.position, embedding.segment)
     return (
         tuple(map(type, parts)) == (TokenEmbedding, Learned, SegmentEmbedding)

@@ -186,7 +186,7 @@ class PackedEncoder(Blocks):
         return result
 
     def computes(self, tokens: Tensor) -> bool:
-        """True if the kernels compute a pass over ``tokens``, which are then boolean, with padding behind them."""
+        """True if the kernels compute a pass over ``tokens``: a boolean mask with all padding at the end."""
         if torch.is_grad_enabled() or self.training or tracing() or any(self.hooks):
             return False
         return tokens.is_cpu and tokens.dtype == torch.bool and pads_behind(tokens)
@@ -204,7 +204,12 @@ class PackedEncoder(Blocks):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a plain stack: the packed weights belong to this one."""
-        return Blocks, (list(self.layers), self.final_norm), {"training": self.training}
+        own = ("packed", "structure", "rotary", "hooks")
+        return _blank_stack, (), {name: value for name, value in self.__dict__.items() if name not in own}
+
+
+def _blank_stack() -> Blocks:
+    return Blocks.__new__(Blocks)
 
 
 def ends_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
