@@ -1,6 +1,6 @@
 """What a GPU must keep: equal trainings, exact resume, the same translation in any batch and as on a CPU.
 
-    python -m benchmarks.gpu --data ../shared/data/multi30k/raw --run /tmp/gpu
+    python -m benchmarks.gpu --data ../shared/data/multi30k/raw --run runs/gpu
 
 It trains ``configs/multi30k.toml`` once whole, and for some steps twice and with an interruption.
 """

@@ -169,13 +169,15 @@ def draw_embedding(rng: Draw) -> Call:
     ids = laid_out(rng, ids)
     results = [lambda form=form: embedded(form, ids, sentences) for form in (native, module)]
     what = f"{list(ids.shape)} of {vocabulary}, {None if sentences is None else sentences.dtype}, {position}"
-    return Call(*results, 1e-4, what)
+    # One row of the matrix may receive thousands of gradients of either sign.
+    precise = lambda: embedded(copy.deepcopy(module).double(), ids, sentences)  # noqa: E731
+    return Call(*results, 1e-4, what, precise=precise)
 
 
 def embedded(form: nn.Module, ids: Tensor, sentences: Tensor | None) -> list[Tensor]:
     x = form(ids, sentences)
     parameters = list(form.parameters())
-    given = torch.linspace(-1, 1, x.numel()).view(x.shape)
+    given = torch.linspace(-1, 1, x.numel()).view(x.shape).to(x.dtype)
     gradients = torch.autograd.grad(x, parameters, given, allow_unused=True)
     return [x.detach(), *(torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True))]
 
@@ -251,19 +253,20 @@ def draw_stack(rng: Draw) -> Call:
         shapes[which][2 if which == 0 else 0] = near(rng, shapes[which][2 if which == 0 else 0])
     leaves = [tensor(rng, *shape, wild=0.02) for shape in shapes]
 
-    def computed(form: nn.Module) -> Results:
+    def computed(form: nn.Module, leaves: list[Tensor] = leaves) -> Results:
         def compute(x: Tensor, *memory: Tensor) -> Tensor:
             memory = [each.to(form.dtype) for each in memory]  # as cast_stacks does
             conditions = [None if mask is None else Mask(allowed=mask) for mask in masks]
             result = form(x, conditions[0], *memory, *(conditions[1:] if memory else ()))
-            return result.float().masked_fill(~visible(masks[0], result)[..., None], 0)
+            return result.to(leaves[0].dtype).masked_fill(~visible(masks[0], result)[..., None], 0)
 
         return with_gradients(compute, *leaves)
 
     sizes = [None if mask is None else list(mask.shape) for mask in masks]
     what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}"
     hides = low or any(mask is not None for mask in masks)
-    precise = (lambda: computed(copy.deepcopy(module).float())()) if low else None
+    finer = torch.float32 if low else torch.float64
+    precise = lambda: computed(copy.deepcopy(module).to(finer), [leaf.to(finer) for leaf in leaves])()  # noqa: E731
     return Call(computed(native), computed(module), 0.25 if low else 1e-2, what, hides=hides, precise=precise)
 
 
