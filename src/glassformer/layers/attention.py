@@ -22,7 +22,7 @@ from glassformer.layers.sparse import Pattern
 from glassformer.taps import note, tap, tracing
 
 _CUDNN = threading.Lock()
-"""Held while cuDNN's attention is off; the switch is one of the process."""
+"""Held while cuDNN's attention is off, since the switch applies to the whole process."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -161,7 +161,7 @@ def _without_cudnn() -> AbstractContextManager[None]:
     For a query without an allowed key cuDNN's outputs are not zeros, and gradients become NaN (PyTorch 2.11). It also
     prepares each new shape anew, which takes longer than the step.
     """
-    if torch.compiler.is_compiling():  # which knows this switch alone
+    if torch.compiler.is_compiling():  # which supports only this switch
         return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
     return _cudnn_off()
 

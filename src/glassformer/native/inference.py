@@ -69,7 +69,7 @@ def inference_form(model: nn.Module, int8: bool, kernels: Kernels) -> Any:
 
 
 class PackedBERT(BERT):
-    """BERT whose kernels compute embeddings too, of tokens without padding."""
+    """BERT whose embeddings are computed by the kernels too. Padding is skipped."""
 
     def hidden(
         self,
@@ -102,7 +102,7 @@ class PackedBERT(BERT):
         return unchanged and single_on_cpu(*embedding.parameters()) and encoder.computes(used)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy is a plain model, as one of its encoder is a plain stack."""
+        """A copy is a ``BERT``: the packed weights belong to this form."""
         return _blank_bert, (), self.__dict__
 
 

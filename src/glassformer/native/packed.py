@@ -176,7 +176,7 @@ class PackedEncoder(Blocks):
         tokens: Bool[Tensor, "batch length"],
         ids: Int[Tensor, " tokens"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        """The output for ``rows``, which are those of ``tokens``; with ``ids``, ``rows`` lack the token embeddings."""
+        """The output for ``rows``, one a token of ``tokens``. With ``ids`` the kernel adds their embeddings."""
         first = ends_of(tokens.sum(1))
         addresses = address(ids), rows.data_ptr(), first.data_ptr()
         rotary, threads = self.rotary.of(tokens.size(1)), torch.get_num_threads()
