@@ -101,6 +101,19 @@ def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> No
     assert batches.padding_share == pytest.approx(1 - real / padded, abs=1e-12)
 
 
+@pytest.mark.parametrize("row_tokens", [0, 64])
+def test_a_batch_holds_the_tokens_of_its_pairs_from_any_corpus(
+    corpora: list[Corpus], make, tokenizers: TokenizerPair, row_tokens: int
+) -> None:
+    pairs = [corpus.pair(i) for corpus in corpora for i in range(len(corpus))]
+    for batch in an_epoch(make(1000, row_tokens=row_tokens, weights=[1.5, 2.0])):
+        chosen = [pairs[example] for example in batch.examples]
+        ends = batch.target_sentences.amax(1).cumsum(0).tolist()
+        rows = [chosen[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
+        assert batch.pairs() == [([*source, 2], [*target, 2]) for source, target in chosen]
+        assert batch.digest() == collate(rows, tokenizers, batch.examples, row_tokens or 1).digest()
+
+
 def test_dropout_adds_rows_and_widens_none(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
     corpora, tokenizers = bpe
     plain, dropped = (pair_batches(corpora, tokenizers, 128, 3, bpe_dropout=p, row_tokens=64) for p in (0.0, 0.3))

@@ -127,6 +127,11 @@ class Mixture:
         number = int(np.searchsorted(self.starts, index, side="right")) - 1
         return number, index - int(self.starts[number])
 
+    def locate_all(self, indices: NDArray[np.integer]) -> tuple[Indices, Indices]:
+        """The same for many at once."""
+        numbers = np.searchsorted(self.starts, indices, side="right") - 1
+        return numbers, indices - self.starts[numbers]
+
     def draw(self, generator: np.random.Generator) -> Indices:
         """The examples of an epoch, in order."""
         return np.concatenate([start + repeated(size, weight, generator) for start, size, weight in self.sets])

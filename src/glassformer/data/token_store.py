@@ -55,6 +55,24 @@ class Ragged:
         """Values of each row."""
         return np.diff(self.offsets).astype(np.int32)
 
+    def take(self, rows: NDArray[np.integer]) -> "Ragged":
+        """A copy of some rows, in the order of their numbers."""
+        begins = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - begins
+        return Ragged(self.values[ranges(begins, lengths)], offsets_of(lengths))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Ragged"]) -> Self:
+        """The rows of all ``parts``."""
+        lengths = np.concatenate([part.lengths for part in parts])
+        return cls(np.concatenate([part.values for part in parts]), offsets_of(lengths))
+
+    @classmethod
+    def of(cls, rows: Sequence[Ids]) -> Self:
+        """Rows laid end to end."""
+        values = np.concatenate([np.empty(0, np.int64), *rows], dtype=np.int64, casting="unsafe")
+        return cls(values, offsets_of(np.fromiter(map(len, rows), np.int64, len(rows))))
+
     @classmethod
     def open(cls, folder: Path, name: str, dtype: str) -> Self:
         """Map the files of ``name`` into memory.
@@ -65,6 +83,17 @@ class Ragged:
             np.asarray(np.memmap(folder / f"{name}.ids", dtype, "r")),
             np.asarray(np.memmap(folder / f"{name}.offsets", "<i8", "r")),
         )
+
+
+def offsets_of(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Bounds of rows of these ``lengths``, which lie end to end."""
+    return np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+
+
+def ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The numbers ``begins[i]`` to ``begins[i] + lengths[i] - 1`` of each i, end to end."""
+    ends = lengths.cumsum()
+    return np.repeat(begins - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
 class RaggedWriter:

@@ -17,8 +17,7 @@ from glassformer.data.config import OnCorrupt
 from glassformer.data.sampling import Indices
 from glassformer.data.shards.shard_file import ShardFile
 from glassformer.data.shards.shard_index import ShardIndex
-from glassformer.data.shards.shard_writer import ranges
-from glassformer.data.token_store import Ragged
+from glassformer.data.token_store import Ragged, ranges
 from glassformer.errors import DataError
 
 RETRY_SECONDS = (0.1, 1.0)

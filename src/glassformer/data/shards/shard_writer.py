@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from glassformer.data.shards.shard_file import ShardFileWriter, shard_name
 from glassformer.data.shards.shard_index import ShardEntry
-from glassformer.data.token_store import Ragged, digest
+from glassformer.data.token_store import Ragged, digest, ranges
 
 
 class ShardWriter:
@@ -113,12 +112,6 @@ def interleaved(columns: Sequence[Ragged]) -> Ragged:
         begins = offsets[number : -1 : len(columns)]
         values[ranges(begins, lengths[:, number])] = column.values[int(column.offsets[0]) : int(column.offsets[-1])]
     return Ragged(values, offsets)
-
-
-def ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers ``begins[i]`` to ``begins[i] + lengths[i] - 1`` of each i, end to end."""
-    ends = lengths.cumsum()
-    return np.repeat(begins - ends + lengths, lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
 def _divided(rows: Ragged, n_rows: int, within: int) -> tuple[Ragged, Ragged]:
