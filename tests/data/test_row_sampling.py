@@ -87,6 +87,22 @@ def test_rows_hold_every_pair_once_and_are_as_wide_as_their_longest_needs(
     assert len(alone) == len(lengths)
 
 
+@pytest.mark.parametrize("row_tokens", [8, 64])
+def test_a_row_is_filled_with_the_longest_pairs_that_fit_both_sides(row_tokens: int) -> None:
+    source, target = np.random.default_rng(1).integers(1, 41, (2, 100)).astype(np.int32)
+    rows = pack_rows(np.arange(100), source, target, row_tokens, np.random.default_rng(1))
+    longer = np.maximum(source, target)
+    left = set(range(100))
+    for row, *room in zip(rows.examples, rows.source, rows.target, strict=True):
+        assert longer[row[0]] == max(longer[list(left)])
+        for n, example in enumerate(row):
+            fits = [longer[i] for i in left if longer[i] <= min(room)]
+            assert n == 0 or longer[example] == max(fits)
+            left.remove(example)
+            room = [room[0] - source[example], room[1] - target[example]]
+        assert not any(longer[i] <= min(room) for i in left)
+
+
 def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> None:
     batches = make(256, row_tokens=64)
     epoch = an_epoch(batches)

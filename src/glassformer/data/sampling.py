@@ -285,16 +285,16 @@ def pack_rows(
     examples = generator.permutation(examples)
     if not row_tokens:
         return Rows(Ragged(examples, np.arange(len(examples) + 1)), source[examples], target[examples])
-    lengths = list(zip(source.tolist(), target.tolist(), strict=True))
     by_length = _by_length(examples, np.maximum(source, target)[examples])
+    sources, excess = source.tolist(), (source - target).tolist()
     order, starts, widths = list[int](), [0], list[tuple[int, int]]()
     longest = len(by_length) - 1
     while len(order) < len(examples):
         while not by_length[longest]:
             longest -= 1
-        opening = lengths[by_length[longest][-1]]
-        width = [-(-length // row_tokens) * row_tokens for length in opening]
-        order += _fill(by_length, lengths, width)
+        opening = by_length[longest][-1]
+        width = [-(-side // row_tokens) * row_tokens for side in (sources[opening], sources[opening] - excess[opening])]
+        order += _fill(by_length[: longest + 1], sources, excess, width)
         starts.append(len(order))
         widths.append((width[0], width[1]))
     sides = np.array(widths, np.int32)
@@ -308,20 +308,24 @@ def _by_length(examples: NDArray[np.int64], longer_side: NDArray[np.int32]) -> l
     return [examples[order[start:stop]].tolist() for start, stop in pairwise(bounds)]
 
 
-def _fill(by_length: list[list[int]], lengths: list[tuple[int, int]], width: list[int]) -> list[int]:
-    """Take one row's pairs out of ``by_length``: always the longest that fit both sides."""
+def _fill(by_length: list[list[int]], sources: list[int], excess: list[int], width: list[int]) -> list[int]:
+    """Take one row's pairs out of ``by_length``: always the longest that fit both sides.
+
+    ``excess`` is the source length of an example minus its target length.
+    """
     row = list[int]()
     source, target = width
     longest = len(by_length) - 1
     while True:
-        longest = min(longest, source, target) if row else longest
         while longest > 0 and not by_length[longest]:
             longest -= 1
         if longest <= 0:
             return row
-        alike, uneven = by_length[longest], source - target
-        first = max(0, len(alike) - (CANDIDATES if row else 1))
-        chosen = min(range(first, len(alike)), key=lambda i: abs(uneven - lengths[alike[i]][0] + lengths[alike[i]][1]))
-        alike[chosen], alike[-1] = alike[-1], alike[chosen]
+        alike = by_length[longest]
+        if row and len(alike) > 1:
+            imbalance = [abs(source - target - excess[example]) for example in alike[-CANDIDATES:]]
+            chosen = imbalance.index(min(imbalance)) - len(imbalance)
+            alike[chosen], alike[-1] = alike[-1], alike[chosen]
         row.append(alike.pop())
-        source, target = source - lengths[row[-1]][0], target - lengths[row[-1]][1]
+        source, target = source - sources[row[-1]], target - sources[row[-1]] + excess[row[-1]]
+        longest = min(longest, source, target)
