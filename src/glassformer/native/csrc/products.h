@@ -138,17 +138,18 @@ static auto packing_columns(const Operand& b, int64_t columns, int64_t steps, fl
     });
 }
 
-// Pack rows of A, whose entries for one step are adjacent, BLOCK entries a step.
+// Pack rows of A, TALL rows at a time: their entries for one step become adjacent, so a tile reads full cache lines.
 static void pack_rows(const Operand& a, int64_t rows, int64_t steps, float* to) {
-    for (int64_t step = 0; step < steps; step++, to += BLOCK) {
+    const int64_t full = a.across == 1 ? rows / TALL * TALL : 0;
+    for (int64_t step = 0; full && step < steps; step++) {
         const float* from = a.data + step * a.along;
-        int64_t row = 0;
-        for (; row + LANES <= rows; row += LANES) {
+        for (int64_t row = 0; row < full; row += TALL) {
             __builtin_prefetch(from + 8 * a.along + row);  // processors prefetch within a page; a step may be a page
-            store(to + row, load(from + row));
+            memcpy(to + row * steps + step * TALL, from + row, TALL * sizeof(float));
         }
-        for (; row < rows; row++) to[row] = from[row];
     }
+    for (int64_t row = full; row < rows; row += TALL)
+        pack_strided(a, row, std::min<int64_t>(TALL, rows - row), TALL, steps, to + row * steps);
 }
 
 // Sums over `depth` steps of ROWS rows of a and a panel, plus the bias, or plus the previous results.
@@ -190,12 +191,12 @@ static void multiply_narrow_tile(
 static void multiply_rows(
     const MatrixProduct& p, const Packing& packing, const float* packed, int64_t first, int64_t count
 ) {
-    Operand a = {p.a.data + first * p.a.across + packing.first_step * p.a.along, p.a.across, p.a.along};
+    const Operand a = {p.a.data + first * p.a.across + packing.first_step * p.a.along, p.a.across, p.a.along};
+    const float* tiles = nullptr;
     if (a.along != 1) {
-        auto rows = workspace<float>(BLOCK_INPUT, packing.steps * BLOCK);
-        if (a.across == 1) pack_rows(a, count, packing.steps, rows);
-        else pack_strided(a, 0, count, BLOCK, packing.steps, rows);
-        a = {rows, 1, BLOCK};
+        auto rows = workspace<float>(BLOCK_INPUT, packing.steps * padded(count, TALL));
+        pack_rows(a, count, packing.steps, rows);
+        tiles = rows;
     }
     for (int64_t at = 0; at < packing.columns; at += PANEL) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
@@ -203,7 +204,8 @@ static void multiply_rows(
         const float* bias = p.bias ? p.bias + column : nullptr;
         for_each_tile(count, [&](auto height, int64_t row) {
             constexpr int rows = decltype(height)::value;
-            const Operand tile = {a.data + row * a.across, a.across, a.along};
+            const Operand tile = tiles ? Operand{tiles + row * packing.steps, 1, TALL}
+                                       : Operand{a.data + row * a.across, a.across, a.along};
             float* to = p.result + (first + row) * p.columns + column;
             if (width == PANEL)
                 multiply_tile<rows>(
