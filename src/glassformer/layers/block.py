@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.layers.attention import MultiHeadAttention
@@ -88,8 +88,11 @@ class Stack(nn.Module):
         memory: Float[Tensor, "sentences source d_model"] | None = None,
         memory_mask: Mask | None = None,
         cache: StackCache | None = None,
-    ) -> Float[Tensor, "batch length d_model"]:
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
+        """The output for all tokens, or for those that ``selected`` has indices of: batch index · length + position."""
         x = x.to(self.dtype)
         for index, block in enumerate(self.layers):
             x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])
-        return x if self.final_norm is None else tap(self, "normed", self.final_norm(x))
+        x = x if self.final_norm is None else tap(self, "normed", self.final_norm(x))
+        return x if selected is None else x.flatten(0, 1).index_select(0, selected)

@@ -148,10 +148,11 @@ class BERT(nn.Module):
         tokens: Int[Tensor, "batch length"],
         mask: Sentences | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
-    ) -> Float[Tensor, "batch length d_model"]:
-        """One vector a token, from all that the text holds."""
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
+        """One vector a token, from all that the text holds; of ``selected`` tokens alone, if given (``Stack``)."""
         x = self.embedding(tokens, mask, segments=segments)
-        return tap(self, "memory", self.encoder(x, Mask(mask, mask)).to(x.dtype))
+        return tap(self, "memory", self.encoder(x, Mask(mask, mask), selected=selected).to(x.dtype))
 
     def pooled(
         self,

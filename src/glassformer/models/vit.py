@@ -2,7 +2,8 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -81,16 +82,23 @@ class ViT(nn.Module):
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         return self.output_projection(self.hidden(images)[:, 0])
 
+    def class_tokens(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch d_model"]:
+        """Vector of each class token, which ``forward`` projects, without those of the patches."""
+        first = torch.arange(len(images), device=images.device) * (1 + self.config.n_patches)
+        return self.hidden(images, first)
+
     def hidden(
-        self, images: Float[Tensor, "batch channels height width"]
-    ) -> Float[Tensor, "batch class_and_patches d_model"]:
-        """One vector for the class token, first, and one a patch, row by row."""
+        self,
+        images: Float[Tensor, "batch channels height width"],
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
+        """One vector for the class token, first, and one a patch, row by row; or those of ``selected`` (``Stack``)."""
         expected = (self.config.n_channels, *self.config.image_size)
         if images.shape[1:] != expected:
             shapes = (" × ".join(map(str, shape)) for shape in (images.shape[1:], expected))
             raise DataError("an image is {}, but this model reads {}; resize it to that shape".format(*shapes))
         x = self.embedding(image_patches(images, self.config.patch_size))
-        return tap(self, "memory", self.encoder(x).to(x.dtype))
+        return tap(self, "memory", self.encoder(x, selected=selected).to(x.dtype))
 
     @property
     def extent(self) -> tuple[str, str]:

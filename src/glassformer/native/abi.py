@@ -180,6 +180,8 @@ class TrainingStack(Structure):
         ("seed", c_uint64),
         *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
         ("threads", c_int64),
+        ("selected", c_void_p),
+        ("selected_count", c_int64),
     )
 
 

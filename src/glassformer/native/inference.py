@@ -76,10 +76,11 @@ class PackedBERT(BERT):
         tokens: Int[Tensor, "batch length"],
         mask: Sentences | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
-    ) -> Float[Tensor, "batch length d_model"]:
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
         used = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
         if not self._by_kernels(tokens, used, segments):
-            return super().hidden(tokens, mask, segments)
+            return super().hidden(tokens, mask, segments, selected)
         embedding, encoder = self.embedding, cast(PackedEncoder, self.encoder)
         table = cast(Learned, embedding.position)(0, tokens.size(1))
         vectors = cast(SegmentEmbedding, embedding.segment).weight
@@ -87,7 +88,8 @@ class PackedBERT(BERT):
         rows = (
             (table + vectors[0])[places] if segments is None else table[places] + F.embedding(segments[used], vectors)
         )
-        return encoder.encode(rows, used, tokens[used].long())
+        x = encoder.encode(rows, used, tokens[used].long())
+        return x if selected is None else x.flatten(0, 1).index_select(0, selected)
 
     def _by_kernels(self, tokens: Tensor, used: Tensor, segments: Tensor | None) -> bool:
         """True if the kernels compute this pass; the model itself broadcasts masks and refuses other types."""

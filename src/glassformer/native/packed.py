@@ -162,13 +162,15 @@ class PackedEncoder(Blocks):
         memory: Float[Tensor, "sentences source d_model"] | None = None,
         memory_mask: Mask | None = None,
         cache: StackCache | None = None,
-    ) -> Float[Tensor, "batch length d_model"]:
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
         if self.packed.int8 and torch.is_grad_enabled():
             raise ConfigError("precision=int8 has no gradients; compute under torch.inference_mode()")
         tokens = self._tokens(x, mask) if memory is None and cache is None else None
         if tokens is None:
-            return super().forward(x, mask, memory, memory_mask, cache)
-        return self.encode(x[tokens].contiguous(), tokens)
+            return super().forward(x, mask, memory, memory_mask, cache, selected)
+        x = self.encode(x[tokens].contiguous(), tokens)
+        return x if selected is None else x.flatten(0, 1).index_select(0, selected)
 
     def encode(
         self,

@@ -30,7 +30,8 @@ class NativeStack(Stack):
     """A stack in one kernel, forward and backward.
 
     With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block.
-    Positions after the last one visible to any query are padding: they are not computed, and their output is 0.
+    Positions after the last one visible to any query are padding: they are not computed, and their output is 0. Nor are
+    tokens that are not selected, from the last layer's attention on.
     """
 
     settings: "StackSettings"
@@ -44,12 +45,13 @@ class NativeStack(Stack):
         memory: Float[Tensor, "sentences source d_model"] | None = None,
         memory_mask: Mask | None = None,
         cache: StackCache | None = None,
-    ) -> Float[Tensor, "batch length d_model"]:
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
         x = x.to(self.dtype)
         rates = self._dropout_rates()
         unfit = cache is not None or rates is None or any(self.hooks) or not self._fits(x, memory)
-        if unfit or not computes_gradient(x):
-            return super().forward(x, mask, memory, memory_mask, cache)
+        if unfit or not computes_gradient(x) or (selected is not None and memory is not None):
+            return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
         tables = () if angles is None else (*angles, -angles[1])  # the backward pass rotates back
@@ -63,7 +65,7 @@ class NativeStack(Stack):
             for _, part in parts_of(block)
             for tensor in (part.weight, getattr(part, "bias", None))  # RMSNorm has none
         ]
-        x = _Stack.apply(self.settings, rates, (dense, memory_dense), tables, x, memory, *weights)
+        x = _Stack.apply(self.settings, rates, (dense, memory_dense), tables, selected, x, memory, *weights)
         return x if self.final_norm is None else self.final_norm(x)
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
@@ -136,6 +138,7 @@ class _Stack(torch.autograd.Function):
         rates: tuple[int, int],
         masks: tuple[Tensor | None, Tensor | None],
         tables: tuple[Tensor, ...],
+        selected: Tensor | None,
         x: Tensor,
         memory: Tensor | None,
         *weights: Tensor | None,
@@ -144,10 +147,15 @@ class _Stack(torch.autograd.Function):
         ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
         ctx.shape, ctx.dtype, ctx.memory_shape = x.shape, x.dtype, None if memory is None else memory.shape
         ctx.seed = random_seed() if any(rates) else 0
-        result, kernels = torch.empty_like(x), loaded()
-        call = _stack_call(ctx, masks, weights)
+        ctx.selected = selected = None if selected is None else selected.long().contiguous()
+        result = torch.empty_like(x) if selected is None else x.new_empty(len(selected), x.size(2))
+        call, kernels = _stack_call(ctx, masks, weights), loaded()
         call.x, call.memory = x.data_ptr(), address(memory)
-        kernels.stack_bytes(call, size := c_int64())
+        try:
+            kernels.stack_bytes(call, size := c_int64())
+        except IndexError:
+            rows, length = x.shape[:2]
+            raise IndexError(f"a selected token is outside the {rows} × {length} tokens of the batch") from None
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         kernels.train_stack(call, False)
@@ -166,7 +174,7 @@ class _Stack(torch.autograd.Function):
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
         call.d_memory = address(d_memory)
         loaded().train_stack(call, True)
-        return None, None, None, None, d_x, d_memory, *gradients
+        return None, None, None, None, None, d_x, d_memory, *gradients
 
 
 def _stack_call(
@@ -200,6 +208,7 @@ def _stack_call(
     call.threshold, call.attention_threshold = ctx.rates
     call.activation = settings.activation
     call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
+    call.selected, call.selected_count = address(ctx.selected), -1 if ctx.selected is None else len(ctx.selected)
     return call
 
 

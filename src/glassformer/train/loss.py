@@ -47,8 +47,13 @@ class Loss(NamedTuple):
 def masked_select(
     x: Shaped[Tensor, "batch length ..."], mask: Bool[Tensor, "batch length"], count: int
 ) -> Shaped[Tensor, "count ..."]:
-    """``x[mask]``, which has ``count`` entries: a known number needs no synchronization with a GPU."""
-    return x.flatten(0, 1).index_select(0, mask.flatten().nonzero_static(size=count).squeeze(1))
+    """``x[mask]``, which has ``count`` entries."""
+    return x.flatten(0, 1).index_select(0, indices_of(mask, count))
+
+
+def indices_of(mask: Bool[Tensor, "batch length"], count: int) -> Int[Tensor, " count"]:
+    """Indices of the ``count`` True entries in the flat mask: a known number needs no synchronization with a GPU."""
+    return mask.flatten().nonzero_static(size=count).squeeze(1)
 
 
 def projection_loss(

@@ -25,7 +25,7 @@ const T* add_norm_backward(
         }
         drop_row(d_row, i * size, dropout, size, d_y + (i - row) * size);
     }
-    pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / PackedStep<T>::ENTRIES, steps_of<T>(s.rows), panels);
+    pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / PackedStep<T>::ENTRIES, steps_of<T>(saved.results), panels);
     return d_y;
 }
 
@@ -102,7 +102,7 @@ void put_hidden_gradient(
     const UnpaddedStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
     const float* gradients, T* d_inner, T* activations
 ) {
-    const int64_t steps = steps_of<T>(s.rows), step = row / PackedStep<T>::ENTRIES, all = s.hidden_width();
+    const int64_t steps = steps_of<T>(saved.rows), step = row / PackedStep<T>::ENTRIES, all = s.hidden_width();
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < PANEL; j += LANES) {
             const Unit<T>* at = saved.hidden + column * steps + (step + i / PackedStep<T>::ENTRIES) * PANEL;
@@ -135,7 +135,7 @@ void put_relu_gradient(
 template <class T>
 void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, T* d) {
     const int64_t size = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide;
-    const int64_t rows = s.rows, steps = steps_of<T>(rows), inner_steps = steps_of<T>(all);
+    const int64_t rows = saved.rows, steps = steps_of<T>(rows), inner_steps = steps_of<T>(all);
     const Norm& norm = layer.feed_forward_norm;
     auto inner = workspace<Unit<T>>(WEIGHTS, size * inner_steps),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps_of<T>(size));
@@ -183,6 +183,19 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
     );
 }
 
+// Add gradients of the selected rows to zeros.
+template <class T>
+void scatter_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
+    parallel_for(s.threads, s.rows, CHUNK, [&](int64_t first, int64_t end) {
+        std::fill(to + first * width, to + end * width, T{});
+    });
+    for (int64_t i = 0; i < s.last_rows; i++, from += width) {
+        T* row = to + s.selected_rows[i] * width;
+        for (int64_t j = 0; s.selected_rows[i] >= 0 && j < width; j += LANES)
+            write(row + j, read(row + j) + read(from + j));
+    }
+}
+
 // Gradient of the context of attention, the input of W_O.
 template <class T>
 void context_gradient(
@@ -198,7 +211,7 @@ void context_gradient(
             put_panel<T>(sums, count, nullptr, d_context + row * wide + column, wide);
         });
     };
-    parallel(s.threads, blocks(p.rows, backward));
+    parallel(s.threads, blocks(saved.results, backward));
 }
 
 // Gradients of queries, keys and values, as rows and in column blocks; in self-attention one row contains all three.
@@ -254,34 +267,43 @@ void attend_backward(
 ) {
     const AttentionParameters p(s, layer, self);
     const int64_t size = s.d_model, steps = steps_of<T>(p.rows), key_rows = self ? p.rows : p.memory;
-    const int64_t key_steps = steps_of<T>(key_rows);
-    auto sums = sums_of_chunks(p.rows, size);
-    auto d_y = workspace<Unit<T>>(D_RESULT, steps * size);
+    const int64_t key_steps = steps_of<T>(key_rows), most_rows = std::max(saved.rows, saved.results);
+    auto sums = sums_of_chunks(most_rows, size);
+    auto d_y = workspace<Unit<T>>(D_RESULT, steps_of<T>(saved.results) * size);
     auto d_context = workspace<T>(D_CONTEXT, p.rows * p.context);
     AttentionGradients<T> g = {workspace<T>(D_QUERIES, p.rows * p.query_width)};
     g.query_panels = workspace<Unit<T>>(D_QUERY_PANELS, steps * p.query_width);
     g.keys = self ? g.queries + p.queries : workspace<T>(D_KEYS, p.memory * p.key_width);
     g.key_panels =
         self ? g.query_panels + p.queries * steps : workspace<Unit<T>>(D_KEY_PANELS, key_steps * p.key_width);
-    context_gradient(s, p, saved, d, d_y, d_context, sums);
+    if (saved.selects) {
+        auto needed = workspace<T>(SELECTED_CONTEXT, saved.results * p.context);
+        auto d_selected = workspace<T>(SELECTED, saved.results * size);
+        context_gradient(s, p, saved, d, d_y, needed, sums);
+        std::copy(d, d + saved.results * size, d_selected);
+        scatter_rows(s, needed, p.context, d_context), scatter_rows(s, d_selected, size, d);
+    } else {
+        context_gradient(s, p, saved, d, d_y, d_context, sums);
+    }
     attention_of<T>(s, p, saved, nullptr, g.queries, g.keys, d_context);
     if (self) rotate_heads(s, p, g.queries, s.inverse_sines);
     projected_gradient<T>(s, p, saved, g, d, d_memory, sums);
     const Unit<T>* key_input = self ? saved.packed_input : memory;
     parallel(
-        s.threads, gradients_of<T>(p.output, d_y, size, saved.context, p.context, p.rows),
+        s.threads, gradients_of<T>(p.output, d_y, size, saved.context, p.context, saved.results),
         gradients_of<T>(p.query, g.query_panels, p.queries, saved.packed_input, size, p.rows),
         gradients_of<T>(p.key, g.key_panels, p.keys, key_input, size, key_rows),
         gradients_of<T>(p.value, g.key_panels + p.keys * key_steps, p.values, key_input, size, key_rows),
-        norm_gradient<T>(sums, p.rows, size, p.norm.weight, p.norm.bias)
+        norm_gradient<T>(sums, most_rows, size, p.norm.weight, p.norm.bias)
     );
 }
 
 template <class T>
 void stack_backward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s);
-    auto d = workspace<T>(D_STREAM, s.rows * s.d_model);
-    unpad(s, s.cu_seqlens, s.d_result, s.length, d);
+    auto d = workspace<T>(D_STREAM, std::max(s.rows, s.last_rows) * s.d_model);
+    if (s.selects()) put_selected(s, static_cast<const T*>(s.d_result), d);
+    else unpad(s, s.cu_seqlens, s.d_result, s.length, d);
     auto d_memory = workspace<float>(D_MEMORY, s.memory_rows * s.d_model);
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
     for (int64_t layer = s.layers; layer-- > 0;) {

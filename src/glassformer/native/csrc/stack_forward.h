@@ -40,6 +40,26 @@ void pad(
     });
 }
 
+// Copy the rows of the selected tokens; those of padding are 0.
+template <class T>
+void gather_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
+    parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
+        for (int64_t i = first; i < end; i++) {
+            const int64_t row = s.selected_rows[i];
+            if (row < 0) std::fill(to + i * width, to + (i + 1) * width, T{});
+            else std::copy(from + row * width, from + (row + 1) * width, to + i * width);
+        }
+    });
+}
+
+// Copy one row for each selected token, with 0 for those of padding.
+template <class T>
+void put_selected(const UnpaddedStack& s, const T* from, T* to) {
+    for (int64_t i = 0; i < s.last_rows; i++, from += s.d_model, to += s.d_model)
+        if (s.selected_rows[i] < 0) std::fill(to, to + s.d_model, T{});
+        else std::copy(from, from + s.d_model, to);
+}
+
 // Write the sums of a panel, plus the bias, to rows of `to`.
 template <class T, class X>
 void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t stride) {
@@ -76,19 +96,20 @@ const T* sublayer_input(
             saved.statistics[row + i] = normalize_row(s, norm, input + i * d, normalized + i * d);
         input = normalized;
     }
-    pack_panels<PANEL>(input, d, count, d, row / PackedStep<T>::ENTRIES, steps_of<T>(s.rows), saved.packed_input);
+    pack_panels<PANEL>(input, d, count, d, row / PackedStep<T>::ENTRIES, steps_of<T>(saved.rows), saved.packed_input);
     return input;
 }
 
-// Dropout of the sub-layer's result y, the residual sum and, if post-norm, LayerNorm.
+// Dropout of the sub-layer's result y, the residual sum with rows of x and, if post-norm, LayerNorm.
 template <class T>
 void add_norm_forward(
-    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count, const float* y
+    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, const T* x, int64_t row, int64_t count,
+    const float* y
 ) {
     const int64_t d = s.d_model;
     const Dropout dropout = dropout_at(s, saved.number, s.threshold);
     for (int64_t i = row; i < row + count; i++) {
-        add_dropped(saved.input + i * d, y + (i - row) * d, i * d, dropout, d, saved.sum + i * d);
+        add_dropped(x + i * d, y + (i - row) * d, i * d, dropout, d, saved.sum + i * d);
         if (!s.pre_norm) saved.statistics[i] = normalize_row(s, norm, saved.sum + i * d, saved.output + i * d);
     }
 }
@@ -192,15 +213,22 @@ void attend_forward(
     parallel(s.threads, blocks(p.rows, project_rows), blocks(p.memory, project_memory));
     if (self) rotate_heads(s, p, saved.queries, s.sines);
     attention_of<T>(s, p, saved, context, nullptr, nullptr, nullptr);
+    const T *contexts = context, *x = saved.input;
+    if (saved.selects) {
+        auto needed = workspace<T>(SELECTED_CONTEXT, saved.results * p.context);
+        auto residual = workspace<T>(SELECTED, saved.results * d);
+        gather_rows(s, contexts, p.context, needed), gather_rows(s, x, d, residual);
+        contexts = needed, x = residual;
+    }
     auto project_context = [&](int64_t row, int64_t count) {
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
-        const T* rows = context + row * p.context;
+        const T* rows = contexts + row * p.context;
         const int64_t step = row / PackedStep<T>::ENTRIES;
-        pack_panels<PANEL>(rows, p.context, count, p.context, step, steps_of<T>(p.rows), saved.context);
+        pack_panels<PANEL>(rows, p.context, count, p.context, step, steps_of<T>(saved.results), saved.context);
         multiply_to(rows, p.context, count, packed.output, d, p.context, bias_of<T>(p.output), y);
-        add_norm_forward(s, saved, p.norm, row, count, y);
+        add_norm_forward(s, saved, p.norm, x, row, count, y);
     };
-    parallel(s.threads, blocks(p.rows, project_context));
+    parallel(s.threads, blocks(saved.results, project_context));
 }
 
 // Activation of `count` numbers, times `other` if it is a gate; `other` is null if not.
@@ -226,7 +254,7 @@ void put_hidden_panel(
 
 template <class T>
 void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved) {
-    const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide, rows = s.rows;
+    const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide, rows = saved.rows;
     const int64_t steps = steps_of<T>(d);
     const bool in_registers = s.activation_kind() == RELU && !s.gated();  // before the sums are stored
     auto inner = workspace<Unit<T>>(WEIGHTS, all * steps),
@@ -254,14 +282,16 @@ void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const Save
         }
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
         multiply_to<T>(hidden, all, count, outer, d, wide, bias_of<T>(layer.outer), y);
-        add_norm_forward(s, saved, layer.feed_forward_norm, row, count, y);
+        add_norm_forward(s, saved, layer.feed_forward_norm, saved.input, row, count, y);
     };
     parallel(s.threads, blocks(rows, forward));
 }
 
 template <class T>
 void stack_forward(const UnpaddedStack& s) {
-    const SavedStack<T> saved_stack(s, s.pre_norm ? nullptr : workspace<T>(STREAM, s.rows * s.d_model));
+    const SavedStack<T> saved_stack(
+        s, s.pre_norm ? nullptr : workspace<T>(STREAM, std::max(s.rows, s.last_rows) * s.d_model)
+    );
     unpad(s, s.cu_seqlens, s.x, s.length, saved_stack.input);
     auto memory = workspace<T>(MEMORY, s.memory_rows * s.d_model);
     if (s.memory_length) {
@@ -274,7 +304,8 @@ void stack_forward(const UnpaddedStack& s) {
         if (s.memory_length) attend_forward(s, s.layer[layer], saved_stack.cross[layer], false, memory);
         feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
     }
-    pad<T>(s, s.cu_seqlens, saved_stack.result, s.length, s.result);
+    if (s.selects()) put_selected(s, saved_stack.result, static_cast<T*>(s.result));
+    else pad<T>(s, s.cu_seqlens, saved_stack.result, s.length, s.result);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "layer.h"
 #include "norm.h"
 #include "rope.h"
+#include <stdexcept>
 
 struct TrainingMask {
     const uint8_t* data;  // 1: visible; or null
@@ -26,6 +27,9 @@ struct TrainingStack {
     uint64_t seed;
     int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
     int64_t threads;
+    // Tokens (sequence · length + position) whose results are needed; a count of -1 is all, as with a memory.
+    const int64_t* selected;
+    int64_t selected_count;
 };
 
 // First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
@@ -48,12 +52,27 @@ static std::vector<int64_t> cu_seqlens_of(
     return cu_seqlens;
 }
 
+// Row of each selected token; -1 for padding.
+static std::vector<int64_t> rows_of_selected(const TrainingStack& s, const std::vector<int64_t>& cu_seqlens) {
+    std::vector<int64_t> rows(std::max<int64_t>(0, s.selected_count));
+    for (size_t i = 0; i < rows.size(); i++) {
+        const int64_t token = s.selected[i];
+        if (token < 0 || token >= s.batch * s.length) throw std::out_of_range("no such token");
+        const int64_t sequence = token / s.length, row = cu_seqlens[sequence] + token % s.length;
+        rows[i] = row < cu_seqlens[sequence + 1] ? row : -1;
+    }
+    return rows;
+}
+
 // The stack with rows without padding: no operation is spent on padding.
 struct UnpaddedStack : TrainingStack {
     std::vector<int64_t> cu_seqlens, memory_cu_seqlens;
     int64_t rows, memory_rows;
+    std::vector<int64_t> selected_rows;
+    int64_t last_rows;  // after the last layer's attention, which needs the selected rows only
 
     Activation activation_kind() const { return static_cast<Activation>(activation); }
+    bool selects() const { return selected_count >= 0; }
     bool gated() const { return layers && layer->gate.weight.value; }
     // Width of the first products of a feed-forward layer: an optional gate, then the other half.
     int64_t hidden_width() const { return gated() ? 2 * d_ff : d_ff; }
@@ -65,13 +84,15 @@ struct UnpaddedStack : TrainingStack {
     explicit UnpaddedStack(const TrainingStack& stack)
         : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads, length, length)),
           memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads, length, memory_length)), rows(cu_seqlens.back()),
-          memory_rows(memory_cu_seqlens.back()) {}
+          memory_rows(memory_cu_seqlens.back()), selected_rows(rows_of_selected(stack, cu_seqlens)),
+          last_rows(selects() ? selected_count : rows) {}
 };
 
 // Activations of one sub-layer that are saved for the backward pass. Operands of weight gradients lie in panels.
 template <class T>
 struct SavedSublayer {
     const T* input;
+    int64_t rows, results;  // rows of the input and of the output
     T *sum, *output;        // input + sub-layer; the same, or its norm if post-norm
     Unit<T>* packed_input;  // input of the first product, in panels
     T *queries, *keys;      // of attention; keys includes values
@@ -80,6 +101,7 @@ struct SavedSublayer {
     float* log_sums;
     Statistics* statistics;
     int64_t number;
+    bool selects;  // the output has the selected rows only
 };
 
 template <class T>
@@ -92,33 +114,36 @@ struct SavedStack {
 
     explicit SavedStack(const UnpaddedStack& s, T* stream = nullptr) {
         Arena arena{static_cast<char*>(s.saved)};
-        const int64_t rows = s.rows, d = s.d_model, steps = steps_of<T>(rows);
+        const int64_t rows = s.rows, d = s.d_model;
         input = s.pre_norm ? arena.next<T>(rows * d) : stream;
         memory = arena.next<Unit<T>>(steps_of<T>(s.memory_rows) * d);
         const T* x = input;
         int64_t number = 0;
-        auto begin = [&] {
-            SavedSublayer<T> saved = {x, arena.next<T>(rows * d)};
+        auto begin = [&](int64_t before, int64_t after) {
+            SavedSublayer<T> saved = {x, before, after, arena.next<T>(after * d)};
             saved.output = s.pre_norm ? saved.sum : stream;
-            saved.packed_input = arena.next<Unit<T>>(steps * d);
-            saved.statistics = arena.next<Statistics>(rows), saved.number = number++;
+            saved.packed_input = arena.next<Unit<T>>(steps_of<T>(before) * d);
+            saved.statistics = arena.next<Statistics>(std::max(before, after)), saved.number = number++;
             x = saved.output;
             return saved;
         };
-        auto attention = [&](bool is_self) {
-            SavedSublayer<T> saved = begin();
+        auto attention = [&](bool is_self, int64_t after) {
+            SavedSublayer<T> saved = begin(rows, after);
             const int64_t queries = s.query_columns(), keys = s.key_columns() + s.value_columns();
             saved.queries = arena.next<T>(rows * (is_self ? queries + keys : queries));
             saved.keys = is_self ? nullptr : arena.next<T>(s.memory_rows * keys);
-            saved.context = arena.next<Unit<T>>(steps * s.context_columns());
+            saved.context = arena.next<Unit<T>>(steps_of<T>(after) * s.context_columns());
             saved.log_sums = arena.next<float>(rows * s.heads);
             return saved;
         };
         for (int64_t layer = 0; layer < s.layers; layer++) {
-            self.push_back(attention(true));
-            if (s.memory_length) cross.push_back(attention(false));
-            feed_forward.push_back(begin());
-            feed_forward.back().hidden = arena.next<Unit<T>>(steps * s.hidden_width());
+            const bool last = layer + 1 == s.layers;
+            const int64_t after = last ? s.last_rows : rows;
+            self.push_back(attention(true, after));
+            self.back().selects = last && s.selects();
+            if (s.memory_length) cross.push_back(attention(false, rows));
+            feed_forward.push_back(begin(after, after));
+            feed_forward.back().hidden = arena.next<Unit<T>>(steps_of<T>(after) * s.hidden_width());
         }
         result = x;
         bytes = arena.at - static_cast<char*>(s.saved);

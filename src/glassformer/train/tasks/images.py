@@ -55,7 +55,8 @@ class ImageClassification:
         return ViT(self._model_config)
 
     def loss(self, model: ViT, batch: ImageBatch) -> Loss:
-        return cross_entropy(model(batch.images), batch.labels, self.config.train.label_smoothing)
+        logits = model.output_projection(model.class_tokens(batch.images))
+        return cross_entropy(logits, batch.labels, self.config.train.label_smoothing)
 
     @torch.inference_mode()
     def validate(self, model: ViT) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, Self
 
+import torch
 from pydantic import model_validator
 
 from glassformer.data.config import LabeledConfig, TaggedConfig
@@ -12,7 +13,7 @@ from glassformer.data.token_classification import TaggedBatch, prepare_tagged, t
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
-from glassformer.train.loss import masked_select
+from glassformer.train.loss import indices_of
 from glassformer.train.tasks.encoder import ClassificationTask, Labeled, LabelingConfig, Readers
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
 
@@ -53,7 +54,10 @@ class Classification(ClassificationTask):
 
     def _labeled(self, model: BERT, batch: LabeledBatch) -> Labeled:
         assert model.classes is not None
-        return model.classes(model.hidden(batch.tokens, batch.mask, batch.segments)), batch.labels
+        rows, length = batch.tokens.shape
+        first = torch.arange(0, rows * length, length, device=batch.tokens.device)
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments, first)
+        return model.classes(hidden[:, None]), batch.labels
 
 
 class TaggingRun(LabelingRun):
@@ -72,6 +76,6 @@ class Tagging(ClassificationTask):
 
     def _labeled(self, model: BERT, batch: TaggedBatch) -> Labeled:
         assert model.tags is not None
-        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        words, tags = (masked_select(x, batch.word_starts, batch.n_targets) for x in (hidden, batch.tags))
-        return model.tags(words[None])[0], tags
+        words = indices_of(batch.word_starts, batch.n_targets)
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments, words)
+        return model.tags(hidden[None])[0], batch.tags.flatten()[words]

@@ -17,7 +17,7 @@ from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig, TokenizerPair
 from glassformer.text.config import MARKS
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
-from glassformer.train.loss import Loss, masked_select, projection_loss
+from glassformer.train.loss import Loss, indices_of, projection_loss
 from glassformer.train.task import BatchSource, SourceCheckpoint
 from glassformer.train.tasks.encoder import EncoderTask, Labeled
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout, one_vocabulary, vocabulary_of_shards
@@ -99,6 +99,6 @@ class MaskedModeling(EncoderTask):
     def _hidden(model: BERT, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Logits of the masked tokens only, and their targets; other tokens need no logits."""
         assert model.transform is not None
-        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        each, labels = (masked_select(x, batch.predicted, batch.n_targets) for x in (hidden, batch.labels))
-        return model.transform(each), labels
+        predicted = indices_of(batch.predicted, batch.n_targets)
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments, predicted)
+        return model.transform(hidden), batch.labels.flatten()[predicted]
