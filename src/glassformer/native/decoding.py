@@ -315,4 +315,4 @@ def _positions(
     if position is None:
         return embedding.weight.new_zeros(int(mask.sum()), embedding.weight.size(1))
     encodings: Tensor = position(offset, mask.size(1))
-    return encodings[mask.nonzero()[:, 1]]
+    return encodings.index_select(0, mask.nonzero()[:, 1])  # plain indexing would wake PyTorch's threads, which spin
