@@ -253,17 +253,24 @@ def draw_stack(rng: Draw) -> Call:
         shapes[which][2 if which == 0 else 0] = near(rng, shapes[which][2 if which == 0 else 0])
     leaves = [tensor(rng, *shape, wild=0.02) for shape in shapes]
 
+    tokens = range(batch * length)
+    selected = None
+    if not cross and tokens and rng.random() < 0.5:
+        selected = torch.tensor([rng.choice(tokens) for _ in range(rng.randint(0, 2 * len(tokens)))], dtype=torch.long)
+
     def computed(form: nn.Module, leaves: list[Tensor] = leaves) -> Results:
         def compute(x: Tensor, *memory: Tensor) -> Tensor:
             memory = [each.to(form.dtype) for each in memory]  # as cast_stacks does
             conditions = [None if mask is None else Mask(allowed=mask) for mask in masks]
-            result = form(x, conditions[0], *memory, *(conditions[1:] if memory else ()))
-            return result.to(leaves[0].dtype).masked_fill(~visible(masks[0], result)[..., None], 0)
+            result = form(x, conditions[0], *memory, *(conditions[1:] if memory else ()), selected=selected)
+            seen = visible(masks[0], x)
+            seen = seen if selected is None else seen.flatten()[selected]
+            return result.to(leaves[0].dtype).masked_fill(~seen[..., None], 0)
 
         return with_gradients(compute, *leaves)
 
     sizes = [None if mask is None else list(mask.shape) for mask in masks]
-    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}"
+    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}, selected {selected}"
     hides = low or any(mask is not None for mask in masks)
     finer = torch.float32 if low else torch.float64
     precise = lambda: computed(copy.deepcopy(module).to(finer), [leaf.to(finer) for leaf in leaves])()  # noqa: E731

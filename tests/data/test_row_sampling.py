@@ -103,6 +103,20 @@ def test_a_row_is_filled_with_the_longest_pairs_that_fit_both_sides(row_tokens: 
         assert not any(longer[i] <= min(room) for i in left)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_of_equally_long_pairs_the_one_that_balances_the_sides_follows(seed: int) -> None:
+    shorter, left = np.random.default_rng(seed).permutation(9)[:8].astype(np.int32) + 1, set(range(8))
+    source = np.where(np.arange(8) % 2, shorter, 10).astype(np.int32)
+    target = np.where(np.arange(8) % 2, 10, shorter).astype(np.int32)
+    rows = pack_rows(np.arange(8), source, target, 64, np.random.default_rng(seed))
+    for row, *room in zip(rows.examples, rows.source, rows.target, strict=True):
+        for n, example in enumerate(row):
+            uneven = {i: abs(int(room[0] - source[i]) - int(room[1] - target[i])) for i in left}
+            assert n == 0 or uneven[int(example)] == min(uneven.values())
+            left.remove(int(example))
+            room = [room[0] - source[example], room[1] - target[example]]
+
+
 def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> None:
     batches = make(256, row_tokens=64)
     epoch = an_epoch(batches)

@@ -70,6 +70,34 @@ def test_a_size_that_the_data_do_not_have_is_refused(
         trained(made(tmp_path_factory, task), tmp_path / "run", **{f"model__{key}": 7})
 
 
+# The tokens that a loss reads
+
+
+def loss_of_all_tokens(task: str, model: Any, batch: Any) -> torch.Tensor:
+    """Sum of −log p, from the outputs of all tokens."""
+    if task == "images":
+        return cross_entropy(model(batch.images), batch.labels, reduction="sum")
+    hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
+    if task == "masked":
+        logits = model.output_projection(model.transform(hidden))[batch.predicted]
+        return cross_entropy(logits, batch.labels[batch.predicted], reduction="sum")
+    if task == "tagging":
+        return cross_entropy(model.tags(hidden)[batch.word_starts], batch.tags[batch.word_starts], reduction="sum")
+    return cross_entropy(model.classes(hidden), batch.labels, reduction="sum")
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("task", ["masked", "classification", "tagging", "images"])
+def test_a_loss_equals_that_of_all_tokens(tmp_path_factory: pytest.TempPathFactory, task: str, engine: str) -> None:
+    values = settings(made(tmp_path_factory, task), model__d_model=64, model__d_ff=64, model__dropout=0.0)
+    values["train"]["engine"] = engine
+    state = build(parse_config(values, "tiny"))
+    batch = state.batches.next()
+    loss = state.task.loss(state.model, batch).loss
+    assert loss.isfinite()
+    torch.testing.assert_close(loss, loss_of_all_tokens(task, state.model, batch), rtol=1e-5, atol=1e-5)
+
+
 # In the kernels
 
 WIDE = {"d_model": 64, "d_ff": 64, "dropout": 0.2}

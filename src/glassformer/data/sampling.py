@@ -128,7 +128,7 @@ class Mixture:
         return number, index - int(self.starts[number])
 
     def locate_all(self, indices: NDArray[np.integer]) -> tuple[Indices, Indices]:
-        """The same for many at once."""
+        """The numbers of the data sets that ``indices`` fall into, and the indices within them."""
         numbers = np.searchsorted(self.starts, indices, side="right") - 1
         return numbers, indices - self.starts[numbers]
 
@@ -286,7 +286,7 @@ def pack_rows(
     if not row_tokens:
         return Rows(Ragged(examples, np.arange(len(examples) + 1)), source[examples], target[examples])
     by_length = _by_length(examples, np.maximum(source, target)[examples])
-    sources, excess = source.tolist(), (source - target).tolist()
+    sources, excess = source.tolist(), (source.astype(np.int64) - target).tolist()
     order, starts, widths = list[int](), [0], list[tuple[int, int]]()
     longest = len(by_length) - 1
     while len(order) < len(examples):

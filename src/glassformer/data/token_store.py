@@ -56,7 +56,7 @@ class Ragged:
         return np.diff(self.offsets).astype(np.int32)
 
     def take(self, rows: NDArray[np.integer]) -> "Ragged":
-        """A copy of some rows, in the order of their numbers."""
+        """A copy of these rows, in the order of ``rows``."""
         begins = self.offsets[rows]
         lengths = self.offsets[rows + 1] - begins
         return Ragged(self.values[ranges(begins, lengths)], offsets_of(lengths))

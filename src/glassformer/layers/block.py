@@ -90,7 +90,7 @@ class Stack(nn.Module):
         cache: StackCache | None = None,
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
-        """The output for all tokens, or for those that ``selected`` has indices of: batch index · length + position."""
+        """The output for all tokens, or for those at the flat indices ``selected``: row · length + position."""
         x = x.to(self.dtype)
         for index, block in enumerate(self.layers):
             x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])

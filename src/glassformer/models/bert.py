@@ -150,9 +150,10 @@ class BERT(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
-        """One vector a token, from all that the text holds; of ``selected`` tokens alone, if given (``Stack``)."""
+        """One vector a token, from all that the text holds; of ``selected`` tokens only, if given (``Stack``)."""
         x = self.embedding(tokens, mask, segments=segments)
-        return tap(self, "memory", self.encoder(x, Mask(mask, mask), selected=selected).to(x.dtype))
+        x = self.encoder(x, Mask(mask, mask), selected=selected).to(x.dtype)
+        return x if selected is not None else tap(self, "memory", x)
 
     def pooled(
         self,

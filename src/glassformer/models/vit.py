@@ -98,7 +98,8 @@ class ViT(nn.Module):
             shapes = (" × ".join(map(str, shape)) for shape in (images.shape[1:], expected))
             raise DataError("an image is {}, but this model reads {}; resize it to that shape".format(*shapes))
         x = self.embedding(image_patches(images, self.config.patch_size))
-        return tap(self, "memory", self.encoder(x, selected=selected).to(x.dtype))
+        x = self.encoder(x, selected=selected).to(x.dtype)
+        return x if selected is not None else tap(self, "memory", x)
 
     @property
     def extent(self) -> tuple[str, str]:

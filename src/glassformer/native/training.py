@@ -30,8 +30,8 @@ class NativeStack(Stack):
     """A stack in one kernel, forward and backward.
 
     With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block.
-    Positions after the last one visible to any query are padding: they are not computed, and their output is 0. Nor are
-    tokens that are not selected, from the last layer's attention on.
+    Positions after the last one visible to any query are padding: they are not computed, and their output is 0. After
+    the attention of its last layer, the kernel computes selected tokens only.
     """
 
     settings: "StackSettings"
@@ -50,7 +50,7 @@ class NativeStack(Stack):
         x = x.to(self.dtype)
         rates = self._dropout_rates()
         unfit = cache is not None or rates is None or any(self.hooks) or not self._fits(x, memory)
-        if unfit or not computes_gradient(x) or (selected is not None and memory is not None):
+        if unfit or not computes_gradient(x) or not self._selects(selected, memory):
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
@@ -80,6 +80,13 @@ class NativeStack(Stack):
             return x.numel() > 0 and "cross_query" not in self.settings.parts
         alike = memory.dtype == x.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
         return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
+
+    def _selects(self, selected: Tensor | None, memory: Tensor | None) -> bool:
+        """True if the kernel selects these tokens, or if none are selected; PyTorch refuses what are no indices."""
+        if selected is None:
+            return True
+        indices = selected.dim() == 1 and selected.dtype in (torch.int32, torch.int64) and selected.is_cpu
+        return indices and selected.numel() > 0 and memory is None
 
     def _dropout_rates(self) -> tuple[int, int] | None:
         """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
@@ -147,9 +154,9 @@ class _Stack(torch.autograd.Function):
         ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
         ctx.shape, ctx.dtype, ctx.memory_shape = x.shape, x.dtype, None if memory is None else memory.shape
         ctx.seed = random_seed() if any(rates) else 0
-        ctx.selected = selected = None if selected is None else selected.long().contiguous()
+        selected = None if selected is None else selected.long().contiguous()
         result = torch.empty_like(x) if selected is None else x.new_empty(len(selected), x.size(2))
-        call, kernels = _stack_call(ctx, masks, weights), loaded()
+        call, kernels = _stack_call(ctx, masks, selected, weights), loaded()
         call.x, call.memory = x.data_ptr(), address(memory)
         try:
             kernels.stack_bytes(call, size := c_int64())
@@ -159,18 +166,18 @@ class _Stack(torch.autograd.Function):
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         kernels.train_stack(call, False)
-        ctx.save_for_backward(saved, *masks, *weights)  # the masks determine the layout of ``saved``
+        ctx.save_for_backward(saved, selected, *masks, *weights)  # the masks determine the layout of ``saved``
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
-        saved, mask, memory_mask, *weights = ctx.saved_tensors
+        saved, selected, mask, memory_mask, *weights = ctx.saved_tensors
         gradients = [None if weight is None else torch.empty_like(weight) for weight in weights]
         d_result = d_result.contiguous()
         d_x = d_result.new_empty(ctx.shape)
         d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
-        call = _stack_call(ctx, (mask, memory_mask), weights, gradients)
+        call = _stack_call(ctx, (mask, memory_mask), selected, weights, gradients)
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
         call.d_memory = address(d_memory)
         loaded().train_stack(call, True)
@@ -180,6 +187,7 @@ class _Stack(torch.autograd.Function):
 def _stack_call(
     ctx: Any,
     masks: Sequence[Tensor | None],
+    selected: Tensor | None,
     weights: Sequence[Tensor | None],
     gradients: Sequence[Tensor | None] = (),
 ) -> abi.TrainingStack:
@@ -208,7 +216,7 @@ def _stack_call(
     call.threshold, call.attention_threshold = ctx.rates
     call.activation = settings.activation
     call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
-    call.selected, call.selected_count = address(ctx.selected), -1 if ctx.selected is None else len(ctx.selected)
+    call.selected, call.selected_count = address(selected), 0 if selected is None else len(selected)
     return call
 
 

@@ -149,7 +149,7 @@ template <class Unit> using Number = typename Registers<Unit>::Number;
 
 // In float32, prefetch the line at `later` into the L2 cache, and with AMX the operands of later steps. Without it the
 // first processors with AMX wait for their caches and lose a tenth of their speed, Zen 3 up to 7 % of it in gradients of
-// wide weights. Processors with AVX-512 alone were not measured.
+// wide weights. Others were not measured.
 template <class Unit>
 static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* panel, const Packed<Unit>* later) {
 #if defined(__AMX_TILE__)
@@ -158,7 +158,7 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #else
     (void)a, (void)panel;
 #endif
-#if defined(__AMX_TILE__) || LANES == 8
+#if defined(__AMX_TILE__) || (LANES == 8 && defined(__AVX2__))
     if (std::is_same<Unit, float>::value) __builtin_prefetch(later, 0, 2);
 #else
     (void)later;

@@ -183,17 +183,18 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
     );
 }
 
-// Add gradients of the selected rows to zeros.
+// Add gradients of the selected rows to zeros. Threads divide the columns: a token may be selected more than once.
 template <class T>
 void scatter_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
-    parallel_for(s.threads, s.rows, CHUNK, [&](int64_t first, int64_t end) {
-        std::fill(to + first * width, to + end * width, T{});
+    parallel_for(s.threads, width, COLUMN_BLOCK, [&](int64_t first, int64_t end) {
+        for (int64_t row = 0; row < s.rows; row++) std::fill(to + row * width + first, to + row * width + end, T{});
+        for (int64_t i = 0; i < s.last_rows; i++) {
+            const T* gradient = from + i * width;
+            T* row = to + s.selected_rows[i] * width;
+            for (int64_t j = first; s.selected_rows[i] >= 0 && j < end; j += LANES)
+                write(row + j, read(row + j) + read(gradient + j));
+        }
     });
-    for (int64_t i = 0; i < s.last_rows; i++, from += width) {
-        T* row = to + s.selected_rows[i] * width;
-        for (int64_t j = 0; s.selected_rows[i] >= 0 && j < width; j += LANES)
-            write(row + j, read(row + j) + read(from + j));
-    }
 }
 
 // Gradient of the context of attention, the input of W_O.
@@ -302,7 +303,7 @@ template <class T>
 void stack_backward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s);
     auto d = workspace<T>(D_STREAM, std::max(s.rows, s.last_rows) * s.d_model);
-    if (s.selects()) put_selected(s, static_cast<const T*>(s.d_result), d);
+    if (s.selected) put_selected(s, static_cast<const T*>(s.d_result), d);
     else unpad(s, s.cu_seqlens, s.d_result, s.length, d);
     auto d_memory = workspace<float>(D_MEMORY, s.memory_rows * s.d_model);
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);

@@ -55,9 +55,12 @@ void gather_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
 // Copy one row for each selected token, with 0 for those of padding.
 template <class T>
 void put_selected(const UnpaddedStack& s, const T* from, T* to) {
-    for (int64_t i = 0; i < s.last_rows; i++, from += s.d_model, to += s.d_model)
-        if (s.selected_rows[i] < 0) std::fill(to, to + s.d_model, T{});
-        else std::copy(from, from + s.d_model, to);
+    const int64_t d = s.d_model;
+    parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
+        std::copy(from + first * d, from + end * d, to + first * d);
+        for (int64_t i = first; i < end; i++)
+            if (s.selected_rows[i] < 0) std::fill(to + i * d, to + (i + 1) * d, T{});
+    });
 }
 
 // Write the sums of a panel, plus the bias, to rows of `to`.
@@ -304,7 +307,7 @@ void stack_forward(const UnpaddedStack& s) {
         if (s.memory_length) attend_forward(s, s.layer[layer], saved_stack.cross[layer], false, memory);
         feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
     }
-    if (s.selects()) put_selected(s, saved_stack.result, static_cast<T*>(s.result));
+    if (s.selected) put_selected(s, saved_stack.result, static_cast<T*>(s.result));
     else pad<T>(s, s.cu_seqlens, saved_stack.result, s.length, s.result);
 }
 

@@ -27,7 +27,7 @@ struct TrainingStack {
     uint64_t seed;
     int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
     int64_t threads;
-    // Tokens (sequence · length + position) whose results are needed; a count of -1 is all, as with a memory.
+    // Tokens (sequence · length + position) whose results are needed, or null for all. Not for stacks with a memory.
     const int64_t* selected;
     int64_t selected_count;
 };
@@ -54,7 +54,7 @@ static std::vector<int64_t> cu_seqlens_of(
 
 // Row of each selected token; -1 for padding.
 static std::vector<int64_t> rows_of_selected(const TrainingStack& s, const std::vector<int64_t>& cu_seqlens) {
-    std::vector<int64_t> rows(std::max<int64_t>(0, s.selected_count));
+    std::vector<int64_t> rows(s.selected ? s.selected_count : 0);
     for (size_t i = 0; i < rows.size(); i++) {
         const int64_t token = s.selected[i];
         if (token < 0 || token >= s.batch * s.length) throw std::out_of_range("no such token");
@@ -72,7 +72,6 @@ struct UnpaddedStack : TrainingStack {
     int64_t last_rows;  // after the last layer's attention, which needs the selected rows only
 
     Activation activation_kind() const { return static_cast<Activation>(activation); }
-    bool selects() const { return selected_count >= 0; }
     bool gated() const { return layers && layer->gate.weight.value; }
     // Width of the first products of a feed-forward layer: an optional gate, then the other half.
     int64_t hidden_width() const { return gated() ? 2 * d_ff : d_ff; }
@@ -85,7 +84,7 @@ struct UnpaddedStack : TrainingStack {
         : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads, length, length)),
           memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads, length, memory_length)), rows(cu_seqlens.back()),
           memory_rows(memory_cu_seqlens.back()), selected_rows(rows_of_selected(stack, cu_seqlens)),
-          last_rows(selects() ? selected_count : rows) {}
+          last_rows(selected ? selected_count : rows) {}
 };
 
 // Activations of one sub-layer that are saved for the backward pass. Operands of weight gradients lie in panels.
@@ -140,7 +139,7 @@ struct SavedStack {
             const bool last = layer + 1 == s.layers;
             const int64_t after = last ? s.last_rows : rows;
             self.push_back(attention(true, after));
-            self.back().selects = last && s.selects();
+            self.back().selects = last && s.selected;
             if (s.memory_length) cross.push_back(attention(false, rows));
             feed_forward.push_back(begin(after, after));
             feed_forward.back().hidden = arena.next<Unit<T>>(steps_of<T>(after) * s.hidden_width());

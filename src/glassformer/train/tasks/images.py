@@ -55,7 +55,7 @@ class ImageClassification:
         return ViT(self._model_config)
 
     def loss(self, model: ViT, batch: ImageBatch) -> Loss:
-        logits = model.output_projection(model.class_tokens(batch.images))
+        logits = model.output_projection(model.class_tokens(batch.images))  # forward() computes the patches too
         return cross_entropy(logits, batch.labels, self.config.train.label_smoothing)
 
     @torch.inference_mode()

@@ -97,7 +97,7 @@ class MaskedModeling(EncoderTask):
 
     @staticmethod
     def _hidden(model: BERT, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-        """Logits of the masked tokens only, and their targets; other tokens need no logits."""
+        """Transformed vectors of the masked tokens, and their targets; other tokens need no logits."""
         assert model.transform is not None
         predicted = indices_of(batch.predicted, batch.n_targets)
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments, predicted)
