@@ -6,7 +6,6 @@ from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -236,7 +235,7 @@ def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: p
     """Sums in another order are other weights, bit for bit."""
     path = tmp_path / "run"
     run_to_the_end(tiny.config({"train.max_steps": 1}), path)
-    monkeypatch.setattr("glassformer.train.state.loaded", lambda: SimpleNamespace(arithmetic="0, of yesterday"))
+    monkeypatch.setattr("glassformer.train.state.arithmetic_of", lambda *_: "0, of yesterday")
     with pytest.raises(
         CheckpointError, match=r"version .+, but this process has 0, of yesterday; a run continues exactly only"
     ):

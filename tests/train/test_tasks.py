@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import glassformer
-from glassformer.errors import ConfigError, DataError
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.native.library import kernels
 from glassformer.predict import evaluation
 from glassformer.storage.checkpoint import load_checkpoint
@@ -20,6 +20,7 @@ from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.train import Started, Validated, parse_config, read_config, train
 from glassformer.train.build import build
 from glassformer.train.loss import projection_loss
+from glassformer.train.state import TrainState
 from glassformer.train.step import train_step
 from glassformer.train.tasks import make_task, masked
 from tiny_run import run_to_the_end, state_of, write_lines
@@ -96,6 +97,28 @@ def test_a_loss_equals_that_of_all_tokens(tmp_path_factory: pytest.TempPathFacto
     loss = state.task.loss(state.model, batch).loss
     assert loss.isfinite()
     torch.testing.assert_close(loss, loss_of_all_tokens(task, state.model, batch), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["masked", "classification", "tagging", "images"])
+def test_a_run_whose_last_layer_was_computed_for_all_tokens_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    wide = {"model__d_model": 64, "model__d_ff": 64}
+    trained(made(tmp_path_factory, task), tmp_path / "run", **wide)
+    restore = TrainState.restore
+
+    def earlier(state: TrainState, weights: Any, saved: Any, origin: str) -> None:
+        saved.values["kernels"] = saved.values["kernels"].removesuffix(", selected tokens")
+        restore(state, weights, saved, origin)
+
+    monkeypatch.setattr(TrainState, "restore", earlier)
+    values = settings(made(tmp_path_factory, task), **wide, train__max_steps=3)
+    with pytest.raises(
+        CheckpointError, match=r"kernels of version .*, but this process has .*, selected tokens; a run"
+    ):
+        run_to_the_end(parse_config(values, "tiny"), tmp_path / "run", resume=True)
 
 
 # In the kernels

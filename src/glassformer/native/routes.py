@@ -16,7 +16,9 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.models.bert import BERT
 from glassformer.models.device import cast_stacks, fast_in_bfloat16, for_decoding
+from glassformer.models.vit import ViT
 from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
@@ -52,6 +54,15 @@ class Route:
 
     def __str__(self) -> str:
         return f"{self.engine}: {self.part}" + (f" ({self.reason})" if self.reason else "")
+
+
+def arithmetic_of(model: nn.Module, routes: Sequence[Route]) -> str:
+    """Version of the sums and random numbers of the kernels that train ``model``; empty if none do."""
+    if not any(route.engine.startswith("native") for route in routes):
+        return ""
+    whole = any(route.part == "encoder" and route.engine == "native" for route in routes)
+    # Former versions computed the last layer for all tokens, with other dropout.
+    return loaded().arithmetic + (", selected tokens" if whole and isinstance(model, (BERT, ViT)) else "")
 
 
 def describe(routes: Sequence[Route]) -> str:

@@ -17,7 +17,7 @@ from glassformer.layers.dropout import Dropout
 from glassformer.models.deferred_init import RecordedInit
 from glassformer.models.registry import build_uninitialized, check_shapes, load_weights, weights_of
 from glassformer.native import Route, describe
-from glassformer.native.library import loaded
+from glassformer.native.routes import arithmetic_of
 from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.storage.tensor_files import StoredTensors
 from glassformer.train.config import RunConfig
@@ -288,8 +288,7 @@ class TrainState:
 
     def _kernels(self) -> str:
         """Version of the kernels' sums and random numbers; empty if no part of the model is computed by them."""
-        native = any(route.engine.startswith("native") for route in self.routes)
-        return loaded().arithmetic if native else ""
+        return arithmetic_of(self.model, self.routes)
 
     def _check_engine(self, saved: dict[str, Any], origin: str) -> None:
         """Raise ``CheckpointError`` if another engine, or other kernels, trained the run: bits would differ."""
