@@ -67,6 +67,40 @@ static inline __m512i emulated_widen(__m256i bytes) {
     memcpy(&result, y, 64);
     return result;
 }
+#define _mm512_load_si512 emulated_load_aligned
+static inline __m512i emulated_load_aligned(const void* from) {
+    __m512i result;
+    memcpy(&result, from, 64);
+    return result;
+}
+#define _mm512_mask_blend_epi16 emulated_blend
+static inline __m512i emulated_blend(uint32_t mask, __m512i a, __m512i b) {
+    uint16_t x[32], y[32];
+    memcpy(x, &a, 64), memcpy(y, &b, 64);
+    for (int i = 0; i < 32; i++) x[i] = mask >> i & 1 ? y[i] : x[i];
+    memcpy(&a, x, 64);
+    return a;
+}
+#define _mm512_permutex2var_epi16 emulated_permute
+static inline __m512i emulated_permute(__m512i a, __m512i indices, __m512i b) {
+    uint16_t both[64], index[32], result[32];
+    memcpy(both, &a, 64), memcpy(both + 32, &b, 64), memcpy(index, &indices, 64);
+    for (int i = 0; i < 32; i++) result[i] = both[index[i] & 63];
+    memcpy(&a, result, 64);
+    return a;
+}
+#define _mm512_maskz_loadu_ps emulated_load_some
+static inline __m512 emulated_load_some(uint16_t mask, const float* from) {
+    __m512 result = {};
+    for (int i = 0; i < 16; i++)
+        if (mask >> i & 1) result[i] = from[i];
+    return result;
+}
+#define _mm512_mask_storeu_ps emulated_store_some
+static inline void emulated_store_some(float* to, uint16_t mask, __m512 values) {
+    for (int i = 0; i < 16; i++)
+        if (mask >> i & 1) to[i] = values[i];
+}
 #endif
 
 #if EMULATE >= 3 && !defined(__AVX512BF16__)
@@ -121,6 +155,11 @@ struct EmulatedTiles {
 };
 static thread_local EmulatedTiles tiles;
 
+#undef _tile_zero
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_dpbf16ps
+#undef _tile_dpbsud
 #define _tile_loadconfig emulated_loadconfig
 #define _tile_release emulated_release
 #define _tile_zero emulated_zero
