@@ -125,13 +125,14 @@ def _work(
         return translator.hypotheses(texts, prefixes, **options)
 
     forms = {"json": form.as_json, "alignments": form.alignments, "attention": form.attention}
+    end = translator.symbols.end
     return Work(
         "translate",
         "translated",
         translate,
         form.text,
         job_of(translator, config, **config.model_dump(mode="json"), **forms, prefix=prefix is not None),
-        count=lambda hypotheses: len(hypotheses[0].hypothesis.tokens),
+        count=lambda hypotheses: sum(id != end for id in hypotheses[0].hypothesis.tokens),  # parts end within
         files={"text": file, "prefix": prefix or ""},
     )
 
