@@ -35,7 +35,13 @@ class Classifier(Encoder):
         for number, parts in enumerate(encoded, start=1):
             if not all(len(ids) for ids in parts):
                 raise TextError("text", number, "is empty; give words to be classified")
-        return self._rows(encoded, lambda *batch: predictions(model.classes(model.hidden(*batch)), self.labels))
+
+        def labeled(*batch: Tensor) -> list[Prediction]:
+            # One text at a time: the bits of PyTorch's product depend on its number of rows.
+            first = model.hidden(*batch)[:, :1]
+            return predictions(torch.cat([model.classes(one) for one in first.split(1)]), self.labels)
+
+        return self._rows(encoded, labeled)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,6 +99,9 @@ class Tagger(Encoder):
         tokens: Int[Tensor, "rows width"],
         mask: Bool[Tensor, "rows width"],
         segments: Int[Tensor, "rows width"],
-    ) -> list[Float[Tensor, "width tags"]]:
+    ) -> list[Float[Tensor, "_ tags"]]:
         assert self.model.tags is not None
-        return list(self.model.tags(self._form.hidden(tokens, mask, segments)).cpu())
+        hidden = self._form.hidden(tokens, mask, segments)
+        # One text at a time, without padding: the bits of PyTorch's product depend on its number of rows.
+        each = zip(hidden, mask.sum(1).tolist(), strict=True)
+        return [self.model.tags(row[None, :length])[0].cpu() for row, length in each]
