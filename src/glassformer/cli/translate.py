@@ -132,7 +132,9 @@ def _work(
         translate,
         form.text,
         job_of(translator, config, **config.model_dump(mode="json"), **forms, prefix=prefix is not None),
-        count=lambda hypotheses: sum(id != end for id in hypotheses[0].hypothesis.tokens),  # parts end within
+        count=lambda hypotheses: sum(
+            id != end for id in hypotheses[0].hypothesis.tokens
+        ),  # each part of a long line has an end
         files={"text": file, "prefix": prefix or ""},
     )
 

@@ -95,4 +95,11 @@ class Stack(nn.Module):
         for index, block in enumerate(self.layers):
             x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])
         x = x if self.final_norm is None else tap(self, "normed", self.final_norm(x))
-        return x if selected is None else x.flatten(0, 1).index_select(0, selected)
+        return select_tokens(x, selected)
+
+
+def select_tokens(
+    x: Float[Tensor, "batch length d_model"], selected: Int[Tensor, " selected"] | None
+) -> Float[Tensor, "*tokens d_model"]:
+    """The rows of ``x`` at the flat indices ``selected``; all of ``x`` for None."""
+    return x if selected is None else x.flatten(0, 1).index_select(0, selected)

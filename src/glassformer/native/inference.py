@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glassformer.layers.block import Stack
+from glassformer.layers.block import Stack, select_tokens
 from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, TokenEmbedding
 from glassformer.layers.mask import Sentences
 from glassformer.layers.position import Learned
@@ -88,8 +88,7 @@ class PackedBERT(BERT):
         rows = (
             (table + vectors[0])[places] if segments is None else table[places] + F.embedding(segments[used], vectors)
         )
-        x = encoder.encode(rows, used, tokens[used].long())
-        return x if selected is None else x.flatten(0, 1).index_select(0, selected)
+        return select_tokens(encoder.encode(rows, used, tokens[used].long()), selected)
 
     def _by_kernels(self, tokens: Tensor, used: Tensor, segments: Tensor | None) -> bool:
         """True if the kernels compute this pass; the model itself broadcasts masks and refuses other types."""

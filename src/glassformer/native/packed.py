@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.layers.block import Block
+from glassformer.layers.block import Block, select_tokens
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
@@ -169,8 +169,7 @@ class PackedEncoder(Blocks):
         tokens = self._tokens(x, mask) if memory is None and cache is None else None
         if tokens is None:
             return super().forward(x, mask, memory, memory_mask, cache, selected)
-        x = self.encode(x[tokens].contiguous(), tokens)
-        return x if selected is None else x.flatten(0, 1).index_select(0, selected)
+        return select_tokens(self.encode(x[tokens].contiguous(), tokens), selected)
 
     def encode(
         self,

@@ -82,7 +82,7 @@ class NativeStack(Stack):
         return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
 
     def _selects(self, selected: Tensor | None, memory: Tensor | None) -> bool:
-        """True if the kernel selects these tokens, or if none are selected; PyTorch refuses what are no indices."""
+        """True if the kernel computes this selection. PyTorch selects otherwise, and refuses what is not an index."""
         if selected is None:
             return True
         indices = selected.dim() == 1 and selected.dtype in (torch.int32, torch.int64) and selected.is_cpu

@@ -103,7 +103,7 @@ const T* sublayer_input(
     return input;
 }
 
-// Dropout of the sub-layer's result y, the residual sum with rows of x and, if post-norm, LayerNorm.
+// Dropout of the sub-layer's result y, the residual sum x + y and, if post-norm, LayerNorm.
 template <class T>
 void add_norm_forward(
     const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, const T* x, int64_t row, int64_t count,

@@ -27,7 +27,7 @@ struct TrainingStack {
     uint64_t seed;
     int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
     int64_t threads;
-    // Tokens (sequence · length + position) whose results are needed, or null for all. Not for stacks with a memory.
+    // Tokens (sequence · length + position) whose results are needed, or null for all. Stacks with a memory compute all.
     const int64_t* selected;
     int64_t selected_count;
 };
