@@ -3,7 +3,7 @@
     python -m benchmarks.busy RUN --data DIR/train --test DIR/test_2016_flickr [--before CHECKOUT]
 
 RUN is a translator. Each turn measures with none, one and two busy processes: training of the small size in both
-precisions, and 100 sentences one by one in int8 at beam 5 beside CTranslate2 with one thread. ``--before`` measures
+precisions, and 1,000 sentences one by one in int8 at beam 5 beside CTranslate2 with one thread. ``--before`` measures
 another checkout too.
 """
 
@@ -27,7 +27,8 @@ from glassformer.storage.run_folder import resolve
 from glassformer.text.reading import with_end
 
 HERE = Path(__file__).parent
-BEAM = 5
+BEAM, SENTENCES = 5, 1000
+TASKS = "training", "sentence"
 
 
 def main() -> None:
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--data", required=True, help="prefix of the training text")
     parser.add_argument("--test", type=Path, required=True, help="prefix of the test text")
     parser.add_argument("--before", type=Path, help="folder of another checkout")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--results", type=Path, default=HERE / "results" / "busy.json")
@@ -63,7 +65,7 @@ def main() -> None:
 
 def prepare(checkpoint: Path, test: Path, folder: Path) -> Path:
     """Write the sentences of the contenders, and export the model for CTranslate2; return the export."""
-    texts = test.with_suffix(".en").read_text(encoding="utf-8").splitlines()[:100]
+    texts = test.with_suffix(".en").read_text(encoding="utf-8").splitlines()[:SENTENCES]
     translator = Translator.load(checkpoint)
     ids = with_end(translator.tokenizers.source, texts)
     (folder / "texts.json").write_text(json.dumps({"texts": texts, "ids": ids}), encoding="utf-8")
@@ -76,20 +78,22 @@ def measured(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Figures of each side, by name."""
     for name, side in sides.items():
-        for precision in ("float32", "bfloat16"):
+        for precision in ("float32", "bfloat16") if "training" in options.tasks else ():
             arguments = ["--size", "small", "--vocab", vocab, "--precision", precision, "--seconds", options.seconds]
             arguments += ["--batches", folder / "batches.npz", "--tokens", 2048, "--device", "cpu"]
             script = side / "benchmarks" / "contenders" / "glassformer_training.py"
             done = json.loads(output(side, [script, *arguments], TRAIN=options.data))
             yield f"training, {precision}, {name}", {"tokens_per_second": done["target"] / done["seconds"]}
-        yield f"one sentence, {name}", latency(side, "glassformer_decoding.py", resolve(options.run), folder)
-    yield "one sentence, CTranslate2", latency(HERE.parent, "ctranslate2_decoding.py", peer, folder)
+        if "sentence" in options.tasks:
+            yield f"one sentence, {name}", latency(side, "glassformer_decoding.py", resolve(options.run), folder)
+    if "sentence" in options.tasks:
+        yield "one sentence, CTranslate2", latency(HERE.parent, "ctranslate2_decoding.py", peer, folder)
 
 
 def latency(side: Path, script: str, checkpoint: Path, folder: Path) -> dict[str, float]:
-    """Milliseconds of 100 sentences, one at a time: the middle, and the 99th."""
+    """Milliseconds of 1,000 sentences, one at a time: the median and the 99th percentile."""
     arguments = ["--checkpoint", checkpoint, "--input", folder / "texts.json", "--beam-size", BEAM]
-    arguments += ["--precision", "int8", "--repeats", 1]
+    arguments += ["--precision", "int8", "--repeats", 1, "--alone", SENTENCES]
     # The contender of this checkout reports the slowest too; it measures the package of the other one.
     done = json.loads(output(side, [HERE / "contenders" / script, *arguments]))
     return {"p50_ms": round(done["alone_ms"], 2), "p99_ms": round(done["alone_p99_ms"], 2)}

@@ -87,7 +87,7 @@ def main() -> None:
                     result = {"case": name, "precision": precision, "dropout": dropout}
                     report["results"].append(result | compare(values, options.seconds, options.turns))
                     print(line(report["results"][-1]), flush=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+                    options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def configured(case: dict[str, Any], precision: str, dropout: float, data: str, cache: str) -> dict[str, Any]:

@@ -9,9 +9,6 @@ from typing import Any
 
 from memory import own_peak_mib
 
-ALONE = 100
-"""Sentences that are also translated one at a time."""
-
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
@@ -22,6 +19,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tokens", type=int, default=0, help="source tokens of a batch; 0: each one's own way")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--alone", type=int, default=100, help="sentences that are also translated one at a time")
     return parser.parse_args()
 
 
@@ -45,7 +43,7 @@ def measure(
         seconds.append(time.perf_counter() - began)
     memory = {"peak_mib": peak(), "own_mib": own_peak_mib() if options.device == "cpu" else None}
     waits = []
-    for one in sentences[:ALONE]:
+    for one in sentences[: options.alone]:
         began = time.perf_counter()
         alone(one)
         waits.append(time.perf_counter() - began)
