@@ -1,6 +1,7 @@
 """A stack that the kernels train as a whole equals its blocks: outputs, gradients, dropout, any number of threads."""
 
 import copy
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -446,6 +447,30 @@ def test_hypotheses_of_one_sentence_go_block_by_block() -> None:
     with as_a_whole() as whole:
         assert decoder(torch.randn(6, 5, 64), None, torch.randn(3, 4, 64), None).shape == (6, 5, 64)
     assert whole == [False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_the_gradient_of_the_memory_is_zero_if_all_positions_are_padding(dtype: torch.dtype) -> None:
+    """Also in a thread whose first call this is, and whose buffers are therefore still empty."""
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = model()
+    decoder = accelerate(cast_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    memory = torch.randn(1, 4, 64, dtype=dtype, requires_grad=True)
+
+    def compute() -> None:
+        hidden = Mask(allowed=torch.zeros(1, 1, 1, 9, dtype=torch.bool))
+        x = torch.randn(1, 9, 64, dtype=dtype, requires_grad=True)
+        decoder(x, hidden, memory, None).sum().backward()
+
+    with as_a_whole() as whole:
+        thread = threading.Thread(target=compute)
+        thread.start()
+        thread.join()
+    assert whole == [True]
+    assert memory.grad is not None
+    assert not memory.grad.any()
+    assert not any(p.grad.any() for p in decoder.layers.parameters() if p.grad is not None)
 
 
 def test_a_decoder_without_memory_goes_block_by_block() -> None:

@@ -57,6 +57,10 @@ except (RuntimeError, ValueError) as error:
             "ValueError: the mask is torch.float32; give booleans, True for what may be seen",
         ),
         (
+            "attention(ones(1, 0, 9, 32), ones(1, 0, 0, 32), ones(1, 0, 0, 32), ones(20, 3).bool())",
+            "ValueError: the mask [20, 3] does not fit the scores [1, 0, 9, 0]",
+        ),
+        (
             "gpt.begin(ones(2, 4).long(), ones(2, 3).bool(), shared=3)",
             "ValueError: the mask is [2, 3], the prompts [2, 4]; use one shape",
         ),

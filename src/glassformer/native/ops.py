@@ -3,7 +3,7 @@
 The modules have the parameters, names and hooks of those that they replace.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -185,8 +185,17 @@ def attention(
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} do not fit each other")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"the mask is {mask.dtype}; give booleans, True for what may be seen")
+    scores = (*q.shape[:3], k.size(2))
+    if mask is not None and not _broadcasts(mask.shape, scores):
+        raise ValueError(f"the mask {list(mask.shape)} does not fit the scores {list(scores)}")
     result: Tensor = _AttentionFunction.apply(q, k, v, mask, threshold)
     return result
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """True if a tensor of this shape can be expanded."""
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(have in (1, want) for have, want in pairs)
 
 
 class _AttentionFunction(torch.autograd.Function):

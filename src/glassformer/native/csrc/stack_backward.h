@@ -286,7 +286,7 @@ void attend_backward(
     } else {
         context_gradient(s, p, saved, d, d_y, d_context, sums);
     }
-    attention_of<T>(s, p, saved, nullptr, g.queries, g.keys, d_context);
+    attention_of<T>(s, p, saved, true, nullptr, g.queries, g.keys, d_context);
     if (self) rotate_heads(s, p, g.queries, s.inverse_sines);
     projected_gradient<T>(s, p, saved, g, d, d_memory, sums);
     const Unit<T>* key_input = self ? saved.packed_input : memory;

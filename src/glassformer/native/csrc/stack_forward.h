@@ -130,10 +130,11 @@ void multiply_to(
     );
 }
 
+// Attention of the queries to the keys, or its gradients. Buffers of stacks without rows may be null.
 template <class T>
 void attention_of(
-    const UnpaddedStack& s, const AttentionParameters& p, const SavedSublayer<T>& saved, T* context, T* d_queries,
-    T* d_keys, const T* d_context
+    const UnpaddedStack& s, const AttentionParameters& p, const SavedSublayer<T>& saved, bool backward, T* context,
+    T* d_queries, T* d_keys, const T* d_context
 ) {
     const bool self = p.self;
     auto rows = [](const T* at, int64_t head, int64_t width) { return Sequences{const_cast<T*>(at), 0, head, width}; };
@@ -143,7 +144,7 @@ void attention_of(
     const T* from = self ? saved.queries + p.queries : saved.keys;
     a.q = rows(saved.queries, s.d_k, p.query_width), a.k = rows(from, s.d_k, p.key_width);
     a.v = rows(from + p.keys, s.d_v, p.key_width), a.context = rows(context, s.d_v, p.context);
-    if (d_context) {
+    if (backward) {
         const T* to = self ? d_queries + p.queries : d_keys;
         a.d_q = rows(d_queries, s.d_k, p.query_width), a.d_k_ = rows(to, s.d_k, p.key_width);
         a.d_v_ = rows(to + p.keys, s.d_v, p.key_width), a.d_context = rows(d_context, s.d_v, p.context);
@@ -153,7 +154,7 @@ void attention_of(
     a.mask_query = mask.query, a.mask_key = mask.key;
     a.log_sums = saved.log_sums, a.seed = dropout_at(s, saved.number, 0).seed + 1;
     a.threshold = s.attention_threshold, a.bfloat16 = s.bfloat16, a.threads = s.threads;
-    attend_batches<T>(a, d_context);
+    attend_batches<T>(a, backward);
 }
 
 // Rotate the adjacent queries and keys in x by the angles of their positions.
@@ -215,7 +216,7 @@ void attend_forward(
     };
     parallel(s.threads, blocks(p.rows, project_rows), blocks(p.memory, project_memory));
     if (self) rotate_heads(s, p, saved.queries, s.sines);
-    attention_of<T>(s, p, saved, context, nullptr, nullptr, nullptr);
+    attention_of<T>(s, p, saved, false, context, nullptr, nullptr, nullptr);
     const T *contexts = context, *x = saved.input;
     if (saved.selects) {
         auto needed = workspace<T>(SELECTED_CONTEXT, saved.results * p.context);
