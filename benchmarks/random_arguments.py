@@ -27,6 +27,8 @@ class Call:
     bfloat16, in which PyTorch's spread NaN to the row before (oneDNN with AMX)."""
     precise: Results | None = None
     """The same in a higher precision, with which a result beyond the tolerance and PyTorch's are compared."""
+    nearby: Sequence[Results] = ()
+    """PyTorch's for arguments that differ by rounding. Their errors count as its own: gradients of ReLU jump."""
 
 
 class Draw(random.Random):

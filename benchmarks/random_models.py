@@ -107,11 +107,11 @@ def draw_gpt(rng: Draw, int8: bool) -> Call:
     model, expected, native = gpt(number, int8)
     rows, shared = size(rng, 6), rng.choice((0, 0, 0, 1, rng.randint(2, 12)))
     width = shared + size(rng, rng.choice((8, 30)))
-    if not rows:  # PyTorch refuses even none of more tokens than a model has positions
-        width = shared
     lengths = torch.randint(shared, width + 1, (rows,))
     if rng.random() < 0.2:
         lengths = lengths.fill_(rng.choice((shared, width)))
+    if bool((lengths == shared).all()):  # PyTorch refuses more padding, too, than a model has positions
+        width = shared
     beginning = torch.randint(VOCABULARY, (shared + rng.choice((0, 3)),)) if shared else torch.zeros(0).long()
     source = torch.randint(VOCABULARY, (rows, width))
     source[:, :shared] = beginning[:shared]

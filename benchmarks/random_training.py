@@ -274,7 +274,9 @@ def draw_stack(rng: Draw) -> Call:
     hides = low or any(mask is not None for mask in masks)
     finer = torch.float32 if low else torch.float64
     precise = lambda: computed(copy.deepcopy(module).to(finer), [leaf.to(finer) for leaf in leaves])()  # noqa: E731
-    return Call(computed(native), computed(module), 0.25 if low else 1e-2, what, hides=hides, precise=precise)
+    rounded = [[leaf * (1 + 2**-9 * torch.randn_like(leaf)) for leaf in leaves] for _ in range(8 * low)]
+    nearby = [computed(module, each) for each in rounded]
+    return Call(computed(native), computed(module), 0.25 if low else 1e-2, what, False, hides, precise, nearby)
 
 
 def visible(mask: Tensor | None, x: Tensor) -> Tensor:
