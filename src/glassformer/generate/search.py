@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock, Thread
+from typing import TypeVar
 
 import torch
 
@@ -14,6 +15,7 @@ from glassformer.generate.greedy_and_sampling import finish, greedy, sample
 from glassformer.generate.protocol import Decodable, Prompt, SpecialTokens, build_prompt
 from glassformer.native.execution import Execution
 
+R = TypeVar("R")
 ENOUGH_SENTENCES = 8
 """Sentences for which a core of their own is worth reading all weights once more."""
 _LIMITING = Lock()
@@ -113,7 +115,7 @@ def _source_tokens(model: Decodable, config: DecodingConfig, copies: int) -> int
     return max(1, allowed if limit is None else min(allowed, limit // copies))
 
 
-def runs_in_threads(model: Decodable, device: torch.device | None) -> bool:
+def runs_in_threads(model: object, device: torch.device | None) -> bool:
     """True for an accelerated form on a CPU."""
     return Execution.of(model).in_threads and (device is None or device.type == "cpu")
 
@@ -130,19 +132,17 @@ def split_batches(batches: list[list[int]], threads: bool) -> list[list[int]]:
     return batches
 
 
-def map_in_threads(
-    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], threads: bool
-) -> Iterable[list[list[Hypothesis]]]:
-    """Search each batch, with ``threads`` one batch on each core at a time.
+def map_in_threads(compute: Callable[[list[int]], R], batches: list[list[int]], threads: bool) -> Iterable[R]:
+    """``compute`` each batch, with ``threads`` one batch on each core at a time.
 
     Between the matrix products there are many small operations, which one core does nearly as fast as several.
     """
     cores = torch.get_num_threads()
     workers = min(cores, max(1, len(batches))) if threads else 1
     if workers == 1:
-        return map(search, batches)
+        return map(compute, batches)
     with ThreadPoolExecutor(workers, initializer=_limit_this_thread, initargs=(cores // workers,)) as pool:
-        return list(pool.map(search, batches))
+        return list(pool.map(compute, batches))
 
 
 def _limit_this_thread(threads: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from glassformer.data.sequences import Frame, Parts, framed_length, truncated
 from glassformer.data.text_classification import encode_parts
 from glassformer.errors import CheckpointError, DataError
-from glassformer.generate import by_length
+from glassformer.generate.search import by_length, map_in_threads, runs_in_threads
 from glassformer.models.bert import BERT, Pooling
 from glassformer.models.registry import summary
 from glassformer.predict.loading import LoadedRun
@@ -24,6 +24,11 @@ from glassformer.text.arguments import list_of_texts_or_pairs
 from glassformer.text.errors import warn_of_unknown
 
 BATCH_TOKENS = 4096
+"""Maximum tokens of a batch, where all cores compute one batch after the other."""
+PARALLEL_BATCH_TOKENS = 1024
+"""Maximum tokens of a batch, where each core computes its own: fewer, so that all end at nearly the same time."""
+ENOUGH_BATCHES = 4
+"""Batches for each core from which on it computes its own. Beside other processes cores divide few unevenly."""
 
 R = TypeVar("R")
 Text = str | tuple[str, str]
@@ -101,15 +106,21 @@ class Encoder(Predictor):
         warn_of_unknown(self.tokenizer, "text", parts, stacklevel=3)
         return [truncated(one, self.max_length) for one in encoded]
 
-    @torch.inference_mode()
     def _rows(self, sequences: Sequence[Parts], compute: Callable[..., list[R]]) -> list[R]:
         """``compute(tokens, mask, segments)`` of each sequence, in batches of similar length, in their order."""
         results: dict[int, R] = {}
         lengths = [framed_length(parts) for parts in sequences]
-        frame = Frame.of(self.tokenizer)
+        frame, batches = Frame.of(self.tokenizer), list(by_length(lengths, PARALLEL_BATCH_TOKENS))
+        enough = len(batches) >= ENOUGH_BATCHES * torch.get_num_threads()
+        if not (threads := enough and runs_in_threads(self._form, self.device)):
+            batches = list(by_length(lengths, BATCH_TOKENS))
+
+        @torch.inference_mode()
+        def rows_of(batch: list[int]) -> list[R]:
+            arrays: Any = frame.rows([sequences[index] for index in batch])
+            return compute(*(torch.from_numpy(array).to(self.device) for array in arrays))
+
         with fitting_memory(max(lengths, default=0)):
-            for batch in by_length(lengths, BATCH_TOKENS):
-                arrays: Any = frame.rows([sequences[index] for index in batch])
-                tensors = [torch.from_numpy(array).to(self.device) for array in arrays]
-                results |= zip(batch, compute(*tensors), strict=True)
+            for batch, rows in zip(batches, map_in_threads(rows_of, batches, threads), strict=True):
+                results |= zip(batch, rows, strict=True)
         return [results[index] for index in range(len(sequences))]
