@@ -3,13 +3,11 @@
 #include "split_products.h"
 
 #if HAS_AMX
-#define CACHED_STEPS 512          // steps of a block of rows of A
-#define CACHED_ENTRIES (1 << 17)  // entries of B, for many rows of A
-#define ENTRIES_FOR_FEW_ROWS (1 << 19)
+#define CACHED_STEPS 512                                             // steps of a block of rows of A
+#define CACHED_ENTRIES(many_rows) ((many_rows) ? 1 << 17 : 1 << 19)  // entries of B
 #else
 #define CACHED_STEPS 1024
-#define CACHED_ENTRIES (1 << 19)
-#define ENTRIES_FOR_FEW_ROWS CACHED_ENTRIES
+#define CACHED_ENTRIES(many_rows) (1 << 19)
 #endif
 #define STEPS_AT_ONCE 32       // steps of B that a thread packs
 #define FEW_ENTRIES (1 << 16)  // of B that each thread packs for itself, for MANY_ROWS or more
@@ -260,7 +258,7 @@ static void multiply_part(const MatrixProduct& p, const Packing& packing) {
 static void multiply_blocks(const MatrixProduct& p, bool transposed) {
     const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
     const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
-    const int64_t entries = p.rows > 4 * PRODUCT_ROWS * p.threads ? CACHED_ENTRIES : ENTRIES_FOR_FEW_ROWS;
+    const int64_t entries = CACHED_ENTRIES(p.rows > 4 * PRODUCT_ROWS * p.threads);
     const int64_t cached_columns = entries / std::max<int64_t>(1, depth) / PANEL * PANEL;
     const int64_t columns_at_once = std::min<int64_t>(padded(p.columns, PANEL), cached_columns);
     for (int64_t column = 0; column < p.columns; column += columns_at_once)

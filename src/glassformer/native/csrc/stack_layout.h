@@ -54,7 +54,8 @@ static std::vector<int64_t> cu_seqlens_of(
 
 // Row of each selected token; -1 for padding.
 static std::vector<int64_t> rows_of_selected(const TrainingStack& s, const std::vector<int64_t>& cu_seqlens) {
-    std::vector<int64_t> rows(s.selected ? s.selected_count : 0);
+    if (!s.selected) return {};
+    std::vector<int64_t> rows(s.selected_count);
     for (size_t i = 0; i < rows.size(); i++) {
         const int64_t token = s.selected[i];
         if (token < 0 || token >= s.batch * s.length) throw std::out_of_range("no such token");
