@@ -95,8 +95,8 @@ class Config(BaseModel):
                     fault = f"{within}{key} was replaced by {within}{name}, and both are set"
                     raise _FaultsError([f"{fault}; leave {within}{key} out"])
                 values[name] = present
-        for key in values.keys() & cls.model_fields:
-            if section := _section(cls.model_fields[key].annotation, values[key]):
+        for key in [key for key, value in values.items() if isinstance(value, dict) and key in cls.model_fields]:
+            if section := _section(cls.model_fields[key].annotation):
                 values = {**values, key: section.migrate(values[key], f"{within}{key}.")}
         return values
 
@@ -113,10 +113,10 @@ class _FaultsError(ConfigError):
         self.faults = faults
 
 
-def _section(annotation: Any, values: Any) -> type[Config] | None:
-    """The class of a field that is a section, if ``values`` are a table."""
+def _section(annotation: Any) -> type[Config] | None:
+    """The class of a field that is a section."""
     classes = [one for one in get_args(annotation) or [annotation] if isinstance(one, type) and issubclass(one, Config)]
-    return classes[0] if classes and isinstance(values, dict) else None
+    return classes[0] if classes else None
 
 
 def _present(key: str, value: Any, now: str | Mapping[str | bool, dict[str, Any]], within: str) -> dict[str, Any]:

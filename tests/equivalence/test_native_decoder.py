@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.position import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, abi, accelerate, route
+from glassformer.native.beam_steps import BeamResult
 from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder
 from glassformer.native.execution import SearchKernels
 from glassformer.native.library import Kernels, kernels
@@ -466,3 +468,37 @@ def test_a_decoder_without_cross_attention_is_computed_by_pytorch(make_model: Ma
     model.decoder.layers[0].cross_attention = model.decoder.layers[0].cross_attention_norm = None
     routes = {one.part: one.reason for one in route(model)}
     assert routes["decoder"] == "blocks with and without cross-attention"
+
+
+STEPS: dict[str, dict[str, Any]] = {
+    "beam 4": {},
+    "several results": {"n_best": 3},
+    "beam 2, patient": {"beam_size": 2, "patience": 0},
+    "minimum length": {"min_length": 6},
+    "maximum length": {"max_length": 3},
+    "no steps at once": {"no_repeat_ngram": 2},
+}
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("settings", STEPS)
+def test_steps_at_once_find_the_same_as_step_by_step(
+    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, settings: str, int8: bool
+) -> None:
+    model = make_model(vocab_size=40).float()
+    with torch.no_grad():  # of random weights most texts would end at once, or never
+        model.output_projection.weight.mul_(4)
+    form, taken = NativeDecoder(model, made, int8), list[int]()
+    config = DecodingConfig(**{"beam_size": 4, "max_extra": 30, **STEPS[settings]})
+    at_once = NativeDecoder.search_beams
+
+    def counted(*given: Any) -> BeamResult | None:
+        result = at_once(*given)
+        taken.append(0 if result is None else result.beams.tokens.size(2) - given[2].tokens.size(2))
+        return result
+
+    monkeypatch.setattr(NativeDecoder, "search_beams", counted)
+    found = [generate(form, sources, SYMBOLS, config) for sources in (SOURCES, SOURCES[:1], SOURCES[1:2])]
+    assert (max(taken, default=0) > 1) == (settings != "no steps at once")
+    monkeypatch.setattr(NativeDecoder, "search_beams", lambda *_: None)
+    assert found == [generate(form, sources, SYMBOLS, config) for sources in (SOURCES, SOURCES[:1], SOURCES[1:2])]

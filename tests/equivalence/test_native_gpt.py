@@ -12,7 +12,8 @@ from glassformer.generate import LanguageDecodingConfig, SpecialTokens, continue
 from glassformer.layers.block import AddNorm
 from glassformer.layers.position import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.native import abi, accelerate, route
+from glassformer.native import Accelerated, abi, accelerate, route
+from glassformer.native.beam_steps import BeamResult
 from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import missing_reason
 
@@ -159,6 +160,30 @@ def test_searches_find_the_same_in_the_kernels(kind: str, search: dict[str, Any]
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
+def test_steps_at_once_find_the_same_as_step_by_step(
+    kind: str, precision: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are taken if prompts have one length."""
+    symbols = SpecialTokens(pad=0, start=1, end=2)
+    config = LanguageDecodingConfig(max_extra=20, sample=False, beam_size=3, n_best=3)
+    form, at_once, taken = Accelerated(make(kind, 0)).form("native", precision), NativeGPT.search_beams, list[bool]()
+
+    def counted(*given: Any) -> BeamResult | None:
+        taken.append((result := at_once(*given)) is not None)
+        return result
+
+    for prompts, equal in (([[5, 6, 7], [8, 3, 4]], True), ([[5, 6, 7, 8], [9]], False)):
+        taken.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(NativeGPT, "search_beams", counted)
+            found = continue_texts(form, prompts, symbols, config)
+            patch.setattr(NativeGPT, "search_beams", lambda *_: None)
+            assert found == continue_texts(form, prompts, symbols, config)
+        assert taken[0] == equal
+
+
 def test_hundreds_of_positions_are_read_by_several_threads() -> None:
     """Enough keys and values that the rows, and the heads of a single row, are divided among threads."""
     KINDS["wide"] = {"d_model": 256, "n_heads": 8, "max_length": 700}

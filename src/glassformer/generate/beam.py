@@ -3,16 +3,29 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from glassformer.generate.candidates import Extensions, LogitsError, Search, record_candidates, search_of
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, apply, reshaping_filters, search_filters
+from glassformer.generate.filters import (
+    Filter,
+    apply,
+    only_silences,
+    reshaping_filters,
+    search_filters,
+    silent_tokens,
+)
 from glassformer.generate.greedy_and_sampling import finish
 from glassformer.generate.protocol import Decodable, Prompt, keep
+from glassformer.native.beam_steps import BeamResult, BeamRules, Beams
+
+MOST_STEPS = 8
+"""Steps in one call of the kernels at most: Ctrl-C waits for them, and memory for them is allocated together."""
+FEW_HYPOTHESES = 64
+"""Beyond so many, one of them ends in nearly every step, and a call takes one step."""
 
 
 class _Ranked(NamedTuple):
@@ -67,22 +80,64 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
         ended=[0] * len(prompt),
         decided=[False] * len(prompt),
     )
+    several = _several_steps(model, prompt, config)
     continuing = [True] * len(prompt)
     while any(continuing):
-        logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
-        if reshaping:
-            logits = apply(reshaping, logits, live.tokens.flatten(0, 1), _sentences(live))
-        parents, normalizer = _extend(model, search, live, logits, filters, prompt, config)
-        continuing = _undecided(live, prompt, normalizer, config)
+        parents, result = None, several(live, state)
+        if result is None:
+            logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
+            if reshaping:
+                logits = apply(reshaping, logits, live.tokens.flatten(0, 1), _sentences(live))
+            parents, normalizer = _extend(model, search, live, logits, filters, prompt, config)
+            # One synchronization with a GPU.
+            best, normalizers = torch.stack([live.total.amax(1), normalizer.to(live.total.dtype)]).tolist()
+        else:
+            best, normalizers = result.best, result.normalizers
+        continuing = _undecided(live, prompt, best, normalizers, config)
         if not all(continuing):
             undecided = torch.tensor(continuing, device=device)
             live.total[~undecided] = -torch.inf
             if (remaining := keep(undecided)) is not None:
                 state.select_sentences(remaining)
+                if parents is None:
+                    parents = torch.arange(live.total.numel()).view(live.total.shape)
                 live.sentence, parents, live.total = live.sentence[remaining], parents[remaining], live.total[remaining]
                 live.tokens, live.log_probs = live.tokens[remaining], live.log_probs[remaining]
-        state.select(parents.flatten())
+        if parents is not None:
+            state.select(parents.flatten())
     return [[one.hypothesis for one in ranked[: config.n_best]] for ranked in live.finished]
+
+
+def _several_steps(
+    model: Decodable, prompt: Prompt, config: DecodingConfig
+) -> Callable[[_Beam, Any], BeamResult | None]:
+    """A function that takes steps in one call of the kernels; its result is None if the next one is not such a step.
+
+    There are several of them at a time while the search decides nothing.
+    """
+    search_beams = getattr(model, "search_beams", None)
+    if search_beams is None or prompt.stopped is not None or not only_silences(prompt, config):
+        return lambda live, state: None
+    rules = BeamRules(prompt.symbols.end, torch.tensor(silent_tokens(prompt), dtype=torch.long))
+    shortest, longest = max(prompt.min_lengths), min(prompt.max_lengths)
+
+    def take(live: _Beam, state: Any) -> BeamResult | None:
+        length = live.tokens.size(2) - 1
+        complete = live.tokens.size(1) == config.beam_size and live.total.dtype == torch.float32
+        if not complete or not shortest <= length < longest:
+            return None
+        most = min(longest - length, MOST_STEPS)
+        if live.total.numel() > FEW_HYPOTHESES or any(len(one) >= config.n_best for one in live.finished):
+            most = 1
+        result: BeamResult | None = search_beams(state, Beams(live.tokens, live.log_probs, live.total), rules, most)
+        if result is not None:
+            live.tokens, live.log_probs, live.total = result.before
+            if result.some_end:
+                _finish(live, Extensions(*result.candidates), rules.end, config)
+            live.tokens, live.log_probs, live.total = result.beams
+        return result
+
+    return take
 
 
 def _extend(
@@ -198,21 +253,21 @@ def _keep_best(finished: list[_Ranked], newest: _Ranked, config: DecodingConfig)
     del finished[config.beam_size :]
 
 
-def _undecided(live: _Beam, prompt: Prompt, normalizers: Tensor, config: DecodingConfig) -> list[bool]:
-    """True for each row of ``live`` whose best live hypothesis may still enter the ``n_best``.
+def _undecided(
+    live: _Beam, prompt: Prompt, best: list[float], normalizers: list[float], config: DecodingConfig
+) -> list[bool]:
+    """True for each row of ``live`` whose ``best`` live hypothesis may still enter the ``n_best``.
 
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the maximum length.
-    ``normalizers`` are copied to the CPU together with the totals: one synchronization with a GPU.
     """
     continuing = []
     length = live.tokens.size(2) - 1
     penalty_now = length_penalty(config.length_penalty, length + 1, config.alpha)
-    totals, sums = torch.stack([live.total.amax(1), normalizers.to(live.total.dtype)]).tolist()
-    for row, (sentence, total) in enumerate(zip(live.sentence.tolist(), totals, strict=True)):
+    for row, (sentence, total) in enumerate(zip(live.sentence.tolist(), best, strict=True)):
         if live.decided[sentence]:
             continuing.append(False)
             continue
-        if not math.isfinite(sums[row]):
+        if not math.isfinite(normalizers[row]):
             raise LogitsError(sentence, length, finite=False)
         hypotheses = live.finished[sentence]
         if total == -torch.inf and not hypotheses:

@@ -22,12 +22,22 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
     Maximum lengths are not a filter: each search stops there, whatever the logits are.
     """
     end = prompt.symbols.end
-    silent = {prompt.symbols.pad, prompt.symbols.start} - {end}  # M2M100 and NLLB start with the end symbol
-    silent |= {id for id, value in prompt.symbols.bias.items() if value == -torch.inf}
-    filters: list[Filter] = [never(sorted(silent)), no_early_end(prompt)]
+    filters: list[Filter] = [never(silent_tokens(prompt)), no_early_end(prompt)]
     if config.no_repeat_ngram:
         filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end, prompt.before), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
+
+
+def silent_tokens(prompt: Prompt) -> list[int]:
+    """Tokens that no text contains."""
+    symbols = prompt.symbols
+    silent = {symbols.pad, symbols.start} - {symbols.end}  # M2M100 and NLLB start with the end symbol
+    return sorted(silent | {id for id, value in symbols.bias.items() if value == -torch.inf})
+
+
+def only_silences(prompt: Prompt, config: DecodingConfig) -> bool:
+    """True if all filters of a search forbid ``silent_tokens`` alone, once texts have their minimum lengths."""
+    return not (any(prompt.prefixes) or config.no_repeat_ngram or reshaping_filters(prompt, config))
 
 
 def reshaping_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:

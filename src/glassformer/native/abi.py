@@ -236,3 +236,15 @@ class Extension(Structure):
         ),
         ("n_ended", c_int64),
     )
+
+
+class BeamSteps(Structure):
+    """Several steps of a beam search; see beam_steps.h."""
+
+    _fields_ = (
+        ("extension", Extension),
+        *((name, c_int64) for name in ("most", "done", "length", "capacity")),
+        *((name, c_void_p) for name in ("tokens", "other_tokens", "token_log_probs", "other_log_probs", "forbidden")),
+        ("n_forbidden", c_int64),
+        *((name, c_void_p) for name in ("logits", "normalizers", "totals", "best", "sums")),
+    )

@@ -17,6 +17,7 @@ from glassformer.layers.ragged import within_table
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
 from glassformer.native.abi import DecoderCache, PackedStack
+from glassformer.native.beam_steps import BeamResult, BeamRules, Beams, beam_steps
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
 from glassformer.native.ops import address
@@ -79,18 +80,22 @@ class NativeState:
         if rows != before:
             self.select(torch.arange(before).repeat_interleave(rows // max(1, before)))
 
-    def append(self, layers: int, rows: int) -> DecoderCache:
-        """Allocate memory for one more step, and describe the cache to the kernels."""
-        step = len(self.keys_values)
-        self.keys_values.append(self.memory[0].new_empty(layers, rows, self.memory[0].size(1)))
-        if step == len(self._rows):
-            self._keys_values = (ctypes.c_void_p * (2 * step))(*self._keys_values)
-            self._rows = (ctypes.c_int64 * (2 * step))(*self._rows)
-        if step == self.beam_index.size(1):
-            self.beam_index = F.pad(self.beam_index, (0, step))
-        self._keys_values[step], self._rows[step] = self.keys_values[step].data_ptr(), rows
+    def append(self, layers: int, rows: int, steps: int = 1) -> DecoderCache:
+        """Allocate memory for one step or more, and describe the cache to the kernels with the first of them."""
+        done = len(self.keys_values)
+        self.keys_values += self.memory[0].new_empty(steps, layers, rows, self.memory[0].size(1)).unbind()
+        size = len(self._rows)
+        while size < done + steps:
+            size *= 2
+        if size > len(self._rows):
+            self._keys_values = (ctypes.c_void_p * size)(*self._keys_values)
+            self._rows = (ctypes.c_int64 * size)(*self._rows)
+        if size > self.beam_index.size(1):
+            self.beam_index = F.pad(self.beam_index, (0, size - self.beam_index.size(1)))
+        for step in range(done, done + steps):
+            self._keys_values[step], self._rows[step] = self.keys_values[step].data_ptr(), rows
         return DecoderCache(
-            step + 1,
+            done + 1,
             self._keys_values,
             self._rows,
             self.beam_index.data_ptr(),
@@ -143,6 +148,36 @@ class _Decoder:
             state.keys_values.pop()
             raise
         return state.logits[:rows]
+
+    def search(
+        self,
+        position: Float[Tensor, "steps d_model"] | None,
+        longest: int,
+        state: NativeState,
+        beams: Beams,
+        rules: BeamRules,
+        most: int,
+    ) -> BeamResult:
+        """Take ``most`` steps of a beam search, or fewer. ``position`` and ``longest`` are those of all of them."""
+        rows = beams.total.numel()
+        if state.logits is None or state.logits.size(0) < rows:
+            state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
+        position = None if position is None else position.contiguous()
+        done = len(state.keys_values)
+        call, result = beam_steps(beams, rules, state.logits, most)
+        try:
+            self.packed.kernels.search_beams(
+                self.structure,
+                self.rotary.of(longest),
+                self.output,
+                address(position),
+                state.append(self.structure.layers, rows, most),
+                call,
+                torch.get_num_threads(),
+            )
+        finally:
+            del state.keys_values[done + call.done :]
+        return result(call)
 
 
 class _Form:
@@ -206,6 +241,15 @@ class NativeDecoder(_Form):
             encoding = None if position is None else position(done, 1)
             logits = self.decoder.step(ids, encoding, done + 1, state)
         return logits
+
+    def search_beams(self, state: Any, beams: Beams, rules: BeamRules, most: int) -> BeamResult | None:
+        """Take ``most`` steps of a beam search, or fewer; None if they must be taken one by one."""
+        if not isinstance(state, NativeState) or len(state.beam_index) != beams.total.numel():
+            return None
+        done, position = len(state.keys_values), self.model.target_embedding.position
+        most = steps_within(position, done, most)
+        encoding = None if position is None else position(done, most)
+        return self.decoder.search(encoding, done + most, state, beams, rules, most) if most else None
 
 
 class NativeGPT(_Form):
@@ -280,11 +324,27 @@ class NativeGPT(_Form):
             logits = self.decoder.step(ids, encoding, longest, state)
         return logits
 
+    def search_beams(self, state: Any, beams: Beams, rules: BeamRules, most: int) -> BeamResult | None:
+        """Take steps as ``NativeDecoder`` does; None also if prompts have different lengths."""
+        if not isinstance(state, NativeState) or len(state.beam_index) != beams.total.numel():
+            return None
+        if state.same_length is None:
+            return None
+        done, position = state.shared + len(state.keys_values) + state.same_length, self.model.embedding.position
+        most = steps_within(position, done, most)
+        encoding = None if position is None else position(done, most)
+        return self.decoder.search(encoding, done + most, state, beams, rules, most) if most else None
+
     def _memory(self, tokens: int) -> list[Tensor]:
         """Allocate keys and values of ``tokens`` for each layer."""
         stack = self.decoder.structure
         width = stack.n_kv_heads * (stack.d_k + stack.d_v)
         return list(torch.empty(stack.layers, tokens, width, dtype=self.packed.cache_dtype))
+
+
+def steps_within(position: nn.Module | None, done: int, most: int) -> int:
+    """Number of steps, at most ``most``, for which there are positions after the first ``done``; learned ones end."""
+    return min(most, max(0, position.n_positions - done)) if isinstance(position, Learned) else most
 
 
 def encode(

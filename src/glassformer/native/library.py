@@ -14,6 +14,7 @@ from glassformer.errors import ConfigError
 from glassformer.native import abi
 from glassformer.native.abi import (
     Attention,
+    BeamSteps,
     DecoderCache,
     Embedding,
     Extension,
@@ -79,6 +80,8 @@ class Kernels:
         self.encode = _function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
         rows = (c_void_p, c_void_p, c_int64, c_int64)
         self.decode = _function(library.decode, *stack, POINTER(Linear), *rows, cache, c_void_p, c_int64)
+        encoding = (c_void_p, cache, POINTER(BeamSteps), c_int64)
+        self.search_beams = _function(library.search_beams, *stack, POINTER(Linear), *encoding)
         self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
         self.extend = _function(library.extend_hypotheses, POINTER(Extension))

@@ -1,6 +1,6 @@
 // Inference, exported: packed weights, full sequences, and steps of decoding.
 #include "api.h"
-#include "decoding.h"
+#include "beam_steps.h"
 
 // With `parts`, in parts of bfloat16 (split.h), if this variant multiplies them.
 API int32_t
@@ -42,17 +42,15 @@ API int32_t decode(
     const float* position, int64_t stride, int64_t rows, const DecoderCache* cache, float* logits, int64_t threads
 ) {
     return guarded([&] {
-        const StackCall call{*stack, threads, *rotary};
-        const int64_t d = stack->d_model;
-        float* x = workspace<float>(NEWEST, rows * d);
-        for (int64_t row = 0; row < rows; row++) {
-            if (position) memcpy(x + row * d, position + row * stride, d * sizeof(float));
-            else memset(x + row * d, 0, d * sizeof(float));
-            embed(call, ids[row], x + row * d);
-            cache->beam_index[row * cache->stride + cache->steps - 1] = static_cast<int32_t>(row);
-        }
-        if (cache->bfloat16) run_step<uint16_t>(call, x, rows, *cache);
-        else run_step<float>(call, x, rows, *cache);
-        linear(*output, x, rows, {logits, output->outputs, NONE, false}, threads);
+        decode_tokens({*stack, threads, *rotary}, *output, {ids, position, stride, rows}, *cache, logits);
     });
+}
+
+// Steps of a beam search, until hypotheses end or logits are not finite. position: the encoding of the first step's
+// tokens, those of later ones behind it; or null.
+API int32_t search_beams(
+    const PackedStack* stack, const RotaryTables* rotary, const Linear* output, const float* position,
+    const DecoderCache* cache, BeamSteps* steps, int64_t threads
+) {
+    return guarded([&] { take_steps({*stack, threads, *rotary}, *output, position, *cache, *steps); });
 }

@@ -317,4 +317,28 @@ void run_step(const StackCall& stack, float* x, int64_t rows, const DecoderCache
     normalize_rows(stack.final_norm, x, rows, stack.d_model, x);
 }
 
+// The newest token of each row, with its positional encoding: row stride `stride` (0: one for all), or null.
+struct NewestTokens {
+    const int64_t* ids;
+    const float* position;
+    int64_t stride, rows;
+};
+
+// Logits [rows, outputs] after the newest tokens, whose keys and values are stored in the cache.
+void decode_tokens(
+    const StackCall& stack, const Linear& output, const NewestTokens& newest, const DecoderCache& cache, float* logits
+) {
+    const int64_t d = stack.d_model;
+    float* x = workspace<float>(NEWEST, newest.rows * d);
+    for (int64_t row = 0; row < newest.rows; row++) {
+        if (newest.position) memcpy(x + row * d, newest.position + row * newest.stride, d * sizeof(float));
+        else memset(x + row * d, 0, d * sizeof(float));
+        embed(stack, newest.ids[row], x + row * d);
+        cache.beam_index[row * cache.stride + cache.steps - 1] = static_cast<int32_t>(row);
+    }
+    if (cache.bfloat16) run_step<uint16_t>(stack, x, newest.rows, cache);
+    else run_step<float>(stack, x, newest.rows, cache);
+    linear(output, x, newest.rows, {logits, output.outputs, NONE, false}, stack.threads);
+}
+
 }  // namespace

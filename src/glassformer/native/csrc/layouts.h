@@ -1,8 +1,7 @@
 // Layouts of the structs that abi.py mirrors, under the same names. library.py compares them on loading and refuses a
 // library that differs.
 #pragma once
-#include "candidates.h"
-#include "decoding.h"
+#include "beam_steps.h"
 #include "embedding.h"
 #include "loss.h"
 #include "products.h"
@@ -81,6 +80,10 @@ static std::string layout_of(const std::string& name) {
     STRUCT(
         Extension, F(sentences) F(live) F(vocabulary) F(per_hypothesis) F(candidates) F(beam) F(end) F(logits)
         F(normalizers) F(totals) F(new_totals) F(log_probs) F(parents) F(tokens) F(n_ended)
+    )
+    STRUCT(
+        BeamSteps, F(extension) F(most) F(done) F(length) F(capacity) F(tokens) F(other_tokens) F(token_log_probs)
+        F(other_log_probs) F(forbidden) F(n_forbidden) F(logits) F(normalizers) F(totals) F(best) F(sums)
     )
 #undef STRUCT
 #undef F
