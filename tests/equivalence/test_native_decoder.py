@@ -21,7 +21,7 @@ from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.position import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, abi, accelerate, route
-from glassformer.native.beam_steps import BeamResult
+from glassformer.native.beam_steps import BeamResult, BeamRules, Beams
 from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder
 from glassformer.native.execution import SearchKernels
 from glassformer.native.library import Kernels, kernels
@@ -502,3 +502,19 @@ def test_steps_at_once_find_the_same_as_step_by_step(
     assert (max(taken, default=0) > 1) == (settings != "no steps at once")
     monkeypatch.setattr(NativeDecoder, "search_beams", lambda *_: None)
     assert found == [generate(form, sources, SYMBOLS, config) for sources in (SOURCES, SOURCES[:1], SOURCES[1:2])]
+
+
+def test_a_forbidden_token_outside_the_vocabulary_is_refused_by_the_kernel(make_model: Maker, made: Kernels) -> None:
+    """A search with a negative one goes step by step, as where padding has no token."""
+    form = NativeDecoder(make_model(vocab_size=40).float(), made)
+    symbols, config = SpecialTokens(pad=-1, start=1, end=2), DecodingConfig(beam_size=4)
+    assert len(generate(form, SOURCES[:1], symbols, config)[0]) == 1
+    with torch.inference_mode():
+        for token in (-1, 40):
+            state = form.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
+            form.step(torch.ones(1, 1, dtype=torch.long), state)
+            state.select(torch.zeros(4, dtype=torch.long))
+            beams = Beams(torch.full((1, 4, 2), 5), torch.zeros(1, 4, 2), torch.zeros(1, 4))
+            with pytest.raises(IndexError):
+                form.search_beams(state, beams, BeamRules(2, torch.tensor([0, token])), 3)
+            assert len(state.keys_values) == 1

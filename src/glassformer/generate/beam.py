@@ -116,9 +116,11 @@ def _several_steps(
     There are several of them at a time while the search decides nothing.
     """
     search_beams = getattr(model, "search_beams", None)
-    if search_beams is None or prompt.stopped is not None or not only_silences(prompt, config):
+    silent = silent_tokens(prompt)
+    others = prompt.stopped is not None or not only_silences(prompt, config) or min(silent, default=0) < 0
+    if search_beams is None or others:
         return lambda live, state: None
-    rules = BeamRules(prompt.symbols.end, torch.tensor(silent_tokens(prompt), dtype=torch.long))
+    rules = BeamRules(prompt.symbols.end, torch.tensor(silent, dtype=torch.long))
     shortest, longest = max(prompt.min_lengths), min(prompt.max_lengths)
 
     def take(live: _Beam, state: Any) -> BeamResult | None:
@@ -127,7 +129,8 @@ def _several_steps(
         if not complete or not shortest <= length < longest:
             return None
         most = min(longest - length, MOST_STEPS)
-        if live.total.numel() > FEW_HYPOTHESES or any(len(one) >= config.n_best for one in live.finished):
+        done = any(live.decided) or any(len(one) >= config.n_best for one in live.finished)
+        if done or live.total.numel() > FEW_HYPOTHESES:
             most = 1
         result: BeamResult | None = search_beams(state, Beams(live.tokens, live.log_probs, live.total), rules, most)
         if result is not None:

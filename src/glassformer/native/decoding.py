@@ -83,7 +83,8 @@ class NativeState:
     def append(self, layers: int, rows: int, steps: int = 1) -> DecoderCache:
         """Allocate memory for one step or more, and describe the cache to the kernels with the first of them."""
         done = len(self.keys_values)
-        self.keys_values += self.memory[0].new_empty(steps, layers, rows, self.memory[0].size(1)).unbind()
+        shape = layers, rows, self.memory[0].size(1)
+        self.keys_values += [self.memory[0].new_empty(shape) for _ in range(steps)]
         size = len(self._rows)
         while size < done + steps:
             size *= 2

@@ -65,6 +65,8 @@ void take_steps(const StackCall& stack, const Linear& output, const float* posit
     const int64_t rows = e.sentences * e.live;
     std::vector<int64_t> ids(rows);
     std::vector<int32_t> index;
+    for (int64_t i = 0; i < b.n_forbidden; i++)
+        if (b.forbidden[i] < 0 || b.forbidden[i] >= e.vocabulary) throw std::out_of_range("forbidden");
     e.logits = b.logits, e.normalizers = b.normalizers, e.totals = b.totals;
     for (b.done = 0; b.done < b.most; cache.steps++) {
         const int64_t length = b.length + b.done;
