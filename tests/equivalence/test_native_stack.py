@@ -451,7 +451,7 @@ def test_hypotheses_of_one_sentence_go_block_by_block() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_the_gradient_of_the_memory_is_zero_if_all_positions_are_padding(dtype: torch.dtype) -> None:
-    """Also in a thread whose first call this is, and whose buffers are therefore still empty."""
+    """A new thread computes them, since its buffers are empty."""
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model()

@@ -13,10 +13,10 @@ from glassformer.generate.config import DecodingConfig, Hypothesis, length_penal
 from glassformer.generate.filters import (
     Filter,
     apply,
-    only_silences,
+    forbidden_tokens,
+    only_forbids_tokens,
     reshaping_filters,
     search_filters,
-    silent_tokens,
 )
 from glassformer.generate.greedy_and_sampling import finish
 from glassformer.generate.protocol import Decodable, Prompt, keep
@@ -111,16 +111,16 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
 def _several_steps(
     model: Decodable, prompt: Prompt, config: DecodingConfig
 ) -> Callable[[_Beam, Any], BeamResult | None]:
-    """A function that takes steps in one call of the kernels; its result is None if the next one is not such a step.
+    """A function that takes steps in one call of the kernels; it returns None if the next step cannot be taken so.
 
-    There are several of them at a time while the search decides nothing.
+    It takes several steps while the search has nothing to decide between them.
     """
     search_beams = getattr(model, "search_beams", None)
-    silent = silent_tokens(prompt)
-    others = prompt.stopped is not None or not only_silences(prompt, config) or min(silent, default=0) < 0
+    forbidden = forbidden_tokens(prompt)
+    others = prompt.stopped is not None or not only_forbids_tokens(prompt, config) or min(forbidden, default=0) < 0
     if search_beams is None or others:
         return lambda live, state: None
-    rules = BeamRules(prompt.symbols.end, torch.tensor(silent, dtype=torch.long))
+    rules = BeamRules(prompt.symbols.end, torch.tensor(forbidden, dtype=torch.long))
     shortest, longest = max(prompt.min_lengths), min(prompt.max_lengths)
 
     def take(live: _Beam, state: Any) -> BeamResult | None:
@@ -259,7 +259,7 @@ def _keep_best(finished: list[_Ranked], newest: _Ranked, config: DecodingConfig)
 def _undecided(
     live: _Beam, prompt: Prompt, best: list[float], normalizers: list[float], config: DecodingConfig
 ) -> list[bool]:
-    """True for each row of ``live`` whose ``best`` live hypothesis may still enter the ``n_best``.
+    """Return True for each row of ``live`` whose best hypothesis, of total ``best``, may still enter the ``n_best``.
 
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the maximum length.
     """

@@ -22,21 +22,21 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
     Maximum lengths are not a filter: each search stops there, whatever the logits are.
     """
     end = prompt.symbols.end
-    filters: list[Filter] = [never(silent_tokens(prompt)), no_early_end(prompt)]
+    filters: list[Filter] = [never(forbidden_tokens(prompt)), no_early_end(prompt)]
     if config.no_repeat_ngram:
         filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end, prompt.before), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
 
 
-def silent_tokens(prompt: Prompt) -> list[int]:
+def forbidden_tokens(prompt: Prompt) -> list[int]:
     """Tokens that no text contains."""
     symbols = prompt.symbols
     silent = {symbols.pad, symbols.start} - {symbols.end}  # M2M100 and NLLB start with the end symbol
     return sorted(silent | {id for id, value in symbols.bias.items() if value == -torch.inf})
 
 
-def only_silences(prompt: Prompt, config: DecodingConfig) -> bool:
-    """True if all filters of a search forbid ``silent_tokens`` alone, once texts have their minimum lengths."""
+def only_forbids_tokens(prompt: Prompt, config: DecodingConfig) -> bool:
+    """True if a search has no other filter than ``forbidden_tokens`` once texts have their minimum lengths."""
     return not (any(prompt.prefixes) or config.no_repeat_ngram or reshaping_filters(prompt, config))
 
 

@@ -20,12 +20,18 @@ struct BeamSteps {
 
 namespace {
 
-// Hypotheses of a sentence in the order of their extensions.
+// Index of the extension that becomes this row: a sentence has its candidates, then those that continue.
+int64_t extension_of(const Extension& e, int64_t row) {
+    return row / e.beam * (e.candidates + e.beam) + e.candidates + row % e.beam;
+}
+
+// Row of the hypothesis that the extension of this row continues.
+int64_t parent_of(const Extension& e, int64_t row) { return row / e.beam * e.live + e.parents[extension_of(e, row)]; }
+
+// Extend the hypotheses, into the other buffers.
 void continue_hypotheses(const BeamSteps& b, int64_t length, const Extension& e) {
     for (int64_t row = 0; row < e.sentences * e.beam; row++) {
-        const int64_t sentence = row / e.beam;
-        const int64_t at = sentence * (e.candidates + e.beam) + e.candidates + row % e.beam;
-        const int64_t before = (sentence * e.live + e.parents[at]) * b.capacity, to = row * b.capacity;
+        const int64_t at = extension_of(e, row), before = parent_of(e, row) * b.capacity, to = row * b.capacity;
         std::copy(b.tokens + before, b.tokens + before + length, b.other_tokens + to);
         std::copy(b.token_log_probs + before, b.token_log_probs + before + length, b.other_log_probs + to);
         b.other_tokens[to + length] = e.tokens[at], b.other_log_probs[to + length] = e.log_probs[at];
@@ -33,18 +39,16 @@ void continue_hypotheses(const BeamSteps& b, int64_t length, const Extension& e)
     }
 }
 
-// Rows of the steps so far that the hypotheses in their new order have written.
+// Bring the rows of the cache into the order of the extended hypotheses.
 void reorder_beam_index(const Extension& e, const DecoderCache& cache, std::vector<int32_t>& before) {
     const int64_t rows = e.sentences * e.live;
     before.resize(rows * cache.steps);
     for (int64_t row = 0; row < rows; row++)
         std::copy_n(cache.beam_index + row * cache.stride, cache.steps, before.data() + row * cache.steps);
-    for (int64_t row = 0; row < rows; row++) {
-        const int64_t sentence = row / e.beam;
-        const int64_t at = sentence * (e.candidates + e.beam) + e.candidates + row % e.beam;
-        const int64_t parent = sentence * e.live + e.parents[at];
-        std::copy_n(before.data() + parent * cache.steps, cache.steps, cache.beam_index + row * cache.stride);
-    }
+    for (int64_t row = 0; row < rows; row++)
+        std::copy_n(
+            before.data() + parent_of(e, row) * cache.steps, cache.steps, cache.beam_index + row * cache.stride
+        );
 }
 
 // The greatest total of each sentence and the sum of its normalizers; false if a search cannot go on with them.

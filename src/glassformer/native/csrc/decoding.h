@@ -324,7 +324,7 @@ struct NewestTokens {
     int64_t stride, rows;
 };
 
-// Logits [rows, outputs] after the newest tokens, whose keys and values are stored in the cache.
+// Store the keys and values of the newest tokens in the cache, and compute the logits [rows, outputs] after them.
 void decode_tokens(
     const StackCall& stack, const Linear& output, const NewestTokens& newest, const DecoderCache& cache, float* logits
 ) {
