@@ -1,6 +1,7 @@
 """Random calls of the kernels of a search, of packed products, and of translators."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from benchmarks.random_arguments import Call, Draw, Kernel, Results, invalid, laid_out, near, size, tensor
 from glassformer.generate.candidates import NativeSearch, TorchSearch
 from glassformer.models.registry import build_model
-from glassformer.native.decoding import NativeDecoder
+from glassformer.native.beam_steps import BeamRules, Beams
+from glassformer.native.decoding import NativeDecoder, steps_within
 from glassformer.native.execution import SearchKernels
 from glassformer.native.library import loaded
 from glassformer.native.packed import Packed
@@ -100,25 +102,30 @@ def quantized(x: Tensor) -> Tensor:
 DECODERS: dict[tuple[Any, ...], tuple[Any, NativeDecoder]] = {}
 
 
-def decoders(**values: Any) -> tuple[Any, NativeDecoder]:
-    key = tuple(values.items())
+def decoders(int8: bool = False, **values: Any) -> tuple[Any, NativeDecoder]:
+    key = int8, *values.items()
     if key not in DECODERS:
         with torch.random.fork_rng():
             torch.manual_seed(0)
             sizes = {"kind": "encoder_decoder", "vocab_size": 50, "n_encoder_layers": 1}
             model: Any = build_model(sizes | values, "random calls").eval()
-        DECODERS[key] = model, NativeDecoder(model, loaded())
+        DECODERS[key] = model, NativeDecoder(model, loaded(), int8)
     return DECODERS[key]
 
 
-def draw_decode(rng: Draw) -> Call:
+def form_of_decoder(rng: Draw) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sizes and kinds of a decoder."""
     widths = rng.choice(({"d_model": 64, "n_heads": 2, "d_ff": 96}, {"d_model": 22, "n_heads": 1, "d_ff": 27}))
     kinds = {
         "norm_order": ("post", "pre"),
         "positions": ("sinusoidal", "rotary", "learned"),
         "activation": ("relu", "silu"),
     }
-    drawn = {name: rng.choice(kind) for name, kind in kinds.items()}
+    return widths, {name: rng.choice(kind) for name, kind in kinds.items()}
+
+
+def draw_decode(rng: Draw) -> Call:
+    widths, drawn = form_of_decoder(rng)
     model, native = decoders(**widths, **drawn, n_decoder_layers=2 if rng.large else 1, max_length=48)
     source = torch.randint(50, (size(rng, 5), size(rng, 30)))
     mask = torch.arange(source.size(1)) < torch.randint(source.size(1) + 1, (len(source), 1))
@@ -160,6 +167,81 @@ def decoded(form: Any, source: Tensor, mask: Tensor, steps: int, rng: random.Ran
     return found
 
 
+def draw_search_beams(rng: Draw) -> Call:
+    """Several steps of a beam search in one call, beside the same steps one by one."""
+    (widths, drawn), int8 = form_of_decoder(rng), rng.random() < 0.4
+    _, native = decoders(int8, **widths, **drawn, n_decoder_layers=2 if rng.large else 1, max_length=48)
+    sentences, length = size(rng, 5) if rng.large else rng.choice((0, 1, 1, 1, 2)), size(rng, 12) + 1
+    source = torch.randint(50, (sentences, length))
+    mask = torch.arange(length) < torch.randint(1, length + 1, (sentences, 1))
+    beam, before, most = rng.randint(1, 8), rng.choice((1, 1, 2, 45)) if rng.large else 1, rng.choice((0, 1, 2, 5, 8))
+    tokens = torch.randint(50, (sentences, beam, before + 1))
+    total = torch.randn(sentences, beam).masked_fill(torch.rand(sentences, beam) < 0.1, -torch.inf)
+    beams = Beams(tokens, torch.randn(tokens.shape), total)
+    end, forbidden = rng.choice((2, 2, 49, -1)), rng.sample(range(50), rng.choice((0, 1, 2, 40, 50)))
+    bad = rng.choice(("token", "forbidden", "log_probs")) if invalid(rng) and beams.total.numel() else None
+    if bad == "token":
+        tokens[0, 0, -1] = rng.choice((-1, 50))
+    elif bad == "forbidden":
+        forbidden.append(rng.choice((-51, 50)))
+    elif bad == "log_probs":
+        beams = beams._replace(log_probs=beams.log_probs[..., :-1])
+    rules = BeamRules(end, torch.tensor(forbidden, dtype=torch.long))
+
+    def computed(steps: Callable[..., list[Tensor]]) -> Results:
+        return lambda: searched(native, source, mask, beams, lambda state: steps(native, state, beams, rules, most))
+
+    what = f"source {[sentences, length]}, beam {beam}, {before} + {most} steps, end {end}, {len(forbidden)} forbidden"
+    what += f", {drawn}, d_model {widths['d_model']}, int8 {int8}, invalid {bad}"
+    return Call(computed(at_once), computed(one_by_one), 1e-6, what)
+
+
+@torch.inference_mode()
+def searched(
+    native: NativeDecoder, source: Tensor, mask: Tensor, beams: Beams, steps: Callable[[Any], list[Tensor]]
+) -> list[Tensor]:
+    """Results of ``steps`` after all tokens of ``beams`` but the last, and logits of one more step."""
+    state = native.begin(source, mask)
+    state.select(torch.arange(len(source)).repeat_interleave(beams.total.size(1)))
+    for tokens in beams.tokens[..., :-1].flatten(0, 1).unbind(1):
+        native.step(tokens[:, None], state)
+    found = steps(state)
+    if found and steps_within(native.model.target_embedding.position, len(state.keys_values), 1):
+        found.append(native.step(found[0][..., -1].reshape(-1, 1), state).clone())
+    return found
+
+
+def at_once(native: NativeDecoder, state: Any, beams: Beams, rules: BeamRules, most: int) -> list[Tensor]:
+    """Tokens, their log-probabilities and totals, then those before, the candidates, and what a search decides by."""
+    result = native.search_beams(state, beams, rules, most)
+    if result is None:
+        return []
+    numbers = [torch.tensor(each) for each in (result.some_end, result.best, result.normalizers)]
+    return [*result.beams, *result.before, *result.candidates, *numbers]
+
+
+def one_by_one(native: NativeDecoder, state: Any, beams: Beams, rules: BeamRules, most: int) -> list[Tensor]:
+    search, (tokens, log_probs, total), found = NativeSearch(SearchKernels(loaded())), beams, list[Tensor]()
+    sentences, beam = total.shape
+    for _ in range(steps_within(native.model.target_embedding.position, len(state.keys_values), most)):
+        if tokens.shape != log_probs.shape:
+            raise ValueError("tokens and log_probs have different shapes")
+        logits = native.step(tokens[..., -1].reshape(-1, 1), state)
+        normalizers = search.log_sum(logits)
+        logits[:, rules.forbidden] = -torch.inf
+        step = search.extensions(logits, normalizers, total, rules.end, beam)
+        rows = step.continuing.parents + torch.arange(0, sentences * beam, beam)[:, None]
+        state.select(rows.flatten())
+        before, total = (tokens, log_probs), step.continuing.totals
+        tokens = torch.cat([tokens.flatten(0, 1)[rows], step.continuing.tokens[..., None]], -1)
+        log_probs = torch.cat([log_probs.flatten(0, 1)[rows], step.continuing.log_probs[..., None]], -1)
+        best, sums, some_end = total.amax(1), normalizers.view(sentences, beam).sum(1), torch.tensor(step.some_end)
+        found = [tokens, log_probs, total, *before, total, *step.candidates, some_end, best, sums]
+        if step.some_end or not (sums.isfinite() & (best > -torch.inf)).all():
+            break
+    return found
+
+
 DECODING = {
     "log_sums": Kernel(draw_log_sums, 1e-6),
     "best_of": Kernel(draw_best_of, 1e-12),
@@ -167,4 +249,5 @@ DECODING = {
     "packed_float32": Kernel(lambda rng: draw_packed(rng, int8=False), 2e-5),
     "packed_int8": Kernel(lambda rng: draw_packed(rng, int8=True), 1e-2),
     "decode": Kernel(draw_decode, 2e-4),
+    "search_beams": Kernel(draw_search_beams, 1e-6),
 }

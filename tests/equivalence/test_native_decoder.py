@@ -518,3 +518,19 @@ def test_a_forbidden_token_outside_the_vocabulary_is_refused_by_the_kernel(make_
             with pytest.raises(IndexError):
                 form.search_beams(state, beams, BeamRules(2, torch.tensor([0, token])), 3)
             assert len(state.keys_values) == 1
+
+
+def test_beams_of_other_shapes_are_refused_and_no_sentences_have_no_beams(make_model: Maker, made: Kernels) -> None:
+    form, rules = NativeDecoder(make_model(vocab_size=40).float(), made), BeamRules(2, torch.tensor([0]))
+    with torch.inference_mode():
+        for sentences in (1, 0):
+            state = form.begin(torch.full((sentences, 2), 5), torch.ones(sentences, 2, dtype=torch.bool))
+            form.step(torch.ones(sentences, 1, dtype=torch.long), state)
+            state.select(torch.zeros(4 * sentences, dtype=torch.long))
+            shape = sentences, 4, 2
+            beams = Beams(torch.full(shape, 5), torch.zeros(shape), torch.zeros(shape[:2]))
+            if sentences:
+                with pytest.raises(ValueError, match="differ in shape"):
+                    form.search_beams(state, beams._replace(log_probs=torch.zeros(1, 4, 1)), rules, 3)
+            result = form.search_beams(state, beams, rules, 3)
+            assert result is not None and len(result.best) == len(result.normalizers) == sentences

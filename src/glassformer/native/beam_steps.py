@@ -46,7 +46,14 @@ class BeamResult(NamedTuple):
 def beam_steps(
     beams: Beams, rules: BeamRules, logits: Float[Tensor, "rows vocab"], most: int
 ) -> tuple[abi.BeamSteps, Callable[[abi.BeamSteps], BeamResult]]:
-    """The call for ``most`` steps, and a function that reads its results."""
+    """The call for ``most`` steps, and a function that reads its results.
+
+    Raises ``ValueError`` if the beams have not as many log-probabilities as tokens.
+    """
+    if beams.log_probs.shape != beams.tokens.shape:
+        raise ValueError(
+            f"tokens {list(beams.tokens.shape)} and log_probs {list(beams.log_probs.shape)} differ in shape"
+        )
     sentences, beam, length = beams.tokens.shape
     vocabulary, capacity = logits.size(1), length + most
     per_hypothesis = min(2 * beam, vocabulary)
@@ -64,18 +71,17 @@ def beam_steps(
     call.tokens, call.other_tokens = (one.data_ptr() for one in tokens)
     call.token_log_probs, call.other_log_probs = (one.data_ptr() for one in log_probs)
     call.forbidden, call.n_forbidden = rules.forbidden.data_ptr(), len(rules.forbidden)
-    call.logits, call.totals, call.normalizers = logits.data_ptr(), total.data_ptr(), small.data_ptr()
-    call.best = call.normalizers + 4 * sentences * beam
-    call.sums = call.best + 4 * sentences
+    call.logits, call.totals = logits.data_ptr(), total.data_ptr()
+    numbers = small.split([sentences * beam, sentences, sentences])
+    call.normalizers, call.best, call.sums = (each.data_ptr() for each in numbers)
 
     def result(call: abi.BeamSteps) -> BeamResult:
         newest, end = call.done % 2, length + call.done
         after = Beams(tokens[newest, ..., :end], log_probs[newest, ..., :end], total)
         before = Beams(tokens[1 - newest, ..., : end - 1], log_probs[1 - newest, ..., : end - 1], total)
-        numbers = small[sentences * beam :].tolist()
         candidates = (*extensions[..., :count], *indices[..., :count])
         return BeamResult(
-            after, before, candidates, call.extension.n_ended > 0, numbers[:sentences], numbers[sentences:]
+            after, before, candidates, call.extension.n_ended > 0, numbers[1].tolist(), numbers[2].tolist()
         )
 
     return call, result
