@@ -255,11 +255,16 @@ def draw_stack(rng: Draw) -> Call:
 
     tokens = range(batch * length)
     selected = None
-    if not cross and tokens and rng.random() < 0.5:
+    if tokens and rng.random() < 0.5:
         selected = torch.tensor([rng.choice(tokens) for _ in range(rng.randint(0, 2 * len(tokens)))], dtype=torch.long)
+        if rng.random() < 0.3:
+            selected = visible(masks[0], leaves[0]).flatten().nonzero().flatten()
+
+    cast = rng.random() < 0.5
 
     def computed(form: nn.Module, leaves: list[Tensor] = leaves) -> Results:
         def compute(x: Tensor, *memory: Tensor) -> Tensor:
+            x = x.to(form.dtype) if cast else x
             memory = [each.to(form.dtype) for each in memory]  # as cast_stacks does
             conditions = [None if mask is None else Mask(allowed=mask) for mask in masks]
             result = form(x, conditions[0], *memory, *(conditions[1:] if memory else ()), selected=selected)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from glassformer.errors import ConfigError
 from glassformer.layers.position import Offset, positions_from
 from glassformer.layers.sparse import Pattern
 
@@ -131,3 +132,13 @@ def positions_within(sentences: Int[Tensor, "batch length"]) -> Int[Tensor, "bat
     index = torch.arange(sentences.size(1), device=sentences.device).expand_as(sentences)
     begins = sentences.diff(dim=1, prepend=sentences.new_full((sentences.size(0), 1), -1)) != 0
     return index - index.where(begins, 0).cummax(1).values
+
+
+def single_sentences(sentences: Sentences) -> Bool[Tensor, "_ _"]:
+    """Mask of the tokens of rows with one sentence each.
+
+    Raises ``ConfigError`` for a row with a second sentence, or with padding before its first.
+    """
+    if len(rows := (sentences.long().diff(dim=1) > 0).any(1).nonzero()):
+        raise ConfigError(f"row {rows[0].item()} is not one sentence followed by padding; set data.row_tokens=0")
+    return sentences != 0

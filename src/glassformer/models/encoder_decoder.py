@@ -119,10 +119,11 @@ class EncoderDecoder(nn.Module):
         target: Tensor,
         source_mask: Sentences | None = None,
         target_mask: Sentences | None = None,
-    ) -> Float[Tensor, "batch target d_model"]:
-        """Input of the output projection."""
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
+        """Input of the output projection, for all target tokens or the ``selected`` ones (``Stack``)."""
         memory = self.encode(source, source_mask)
-        return self.decode(target, memory, source_mask, target_mask)
+        return self.decode(target, memory, source_mask, target_mask, selected=selected)
 
     def encode(
         self, source: Int[Tensor, "batch source"], source_mask: Sentences | None = None
@@ -137,11 +138,13 @@ class EncoderDecoder(nn.Module):
         source_mask: Sentences | None = None,
         target_mask: Sentences | None = None,
         cache: StackCache | None = None,
-    ) -> Float[Tensor, "rows target d_model"]:
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
         """The decoder's output; with a ``cache``, ``target`` continues what the cache holds."""
         offset = 0 if cache is None else cache.length
         x = self.target_embedding(target, target_mask, offset)
-        return self.decoder(x, causal_mask(offset, target_mask), memory, Mask(source_mask, target_mask), cache)
+        masks = causal_mask(offset, target_mask), Mask(source_mask, target_mask)
+        return self.decoder(x, masks[0], memory, masks[1], cache, selected)
 
     def begin(
         self,

@@ -13,13 +13,13 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config
-from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import select_tokens
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.init import initialize
-from glassformer.layers.mask import Mask, Sentences
+from glassformer.layers.mask import Mask, Sentences, single_sentences
 from glassformer.models.encoder_decoder import both_sides
 from glassformer.taps import tap
 
@@ -164,17 +164,23 @@ class Recurrent(nn.Module):
         return self.output_projection(self.hidden(source, target, source_mask, target_mask))
 
     def hidden(
-        self, source: Tensor, target: Tensor, source_mask: Sentences | None = None, target_mask: Sentences | None = None
-    ) -> Float[Tensor, "batch target d_model"]:
-        """Input of the output projection."""
-        visible = None if target_mask is None else _alone(target_mask)
-        return self.decoder(self.target_embedding(target, visible), self.begin(source, source_mask, use_cache=False))
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_mask: Sentences | None = None,
+        target_mask: Sentences | None = None,
+        selected: Int[Tensor, " selected"] | None = None,
+    ) -> Float[Tensor, "*tokens d_model"]:
+        """Input of the output projection, for all target tokens or the ``selected`` ones."""
+        visible = None if target_mask is None else single_sentences(target_mask)
+        x = self.decoder(self.target_embedding(target, visible), self.begin(source, source_mask, use_cache=False))
+        return select_tokens(x, selected)
 
     def begin(
         self, source: Int[Tensor, "batch source"], source_mask: Sentences | None, use_cache: bool = True
     ) -> RecurrentState:
         """Encode once; ``step`` then reads from it."""
-        mask = _alone(torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask)
+        mask = single_sentences(torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask)
         memory = tap(self, "memory", self.encoder(self.source_embedding(source, mask), mask))
         return RecurrentState(memory, mask, KeyValueCache() if use_cache else None)
 
@@ -184,13 +190,6 @@ class Recurrent(nn.Module):
             state.tokens = tokens if state.tokens is None else torch.cat([state.tokens, tokens], dim=1)
             tokens, state.layers = state.tokens, []
         return self.output_projection(self.decoder(self.target_embedding(tokens), state)[:, -1])
-
-
-def _alone(sentences: Sentences) -> Bool[Tensor, "_ _"]:
-    """Mask of the tokens. A row with a second sentence, or with padding before its first, is refused."""
-    if len(rows := (sentences.long().diff(dim=1) > 0).any(1).nonzero()):
-        raise ConfigError(f"row {rows[0].item()} is not one sentence followed by padding; set data.row_tokens=0")
-    return sentences != 0
 
 
 def _lstm(d_input: int, d_hidden: int) -> nn.LSTM:

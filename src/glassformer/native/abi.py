@@ -179,6 +179,7 @@ class TrainingStack(Structure):
         ("d_memory", c_void_p),
         ("seed", c_uint64),
         *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
+        ("float_x", c_int32),
         ("threads", c_int64),
         ("selected", c_void_p),
         ("selected_count", c_int64),

@@ -31,7 +31,7 @@ class NativeStack(Stack):
 
     With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block.
     Positions after the last one visible to any query are padding: they are not computed, and their output is 0. After
-    the attention of its last layer, the kernel computes selected tokens only.
+    the attention of its last layer, the kernel computes selected tokens only, except with a memory.
     """
 
     settings: "StackSettings"
@@ -47,10 +47,10 @@ class NativeStack(Stack):
         cache: StackCache | None = None,
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
-        x = x.to(self.dtype)
+        x = x if x.dtype == torch.float32 else x.to(self.dtype)  # the kernel rounds, and gives back such gradients
         rates = self._dropout_rates()
         unfit = cache is not None or rates is None or any(self.hooks) or not self._fits(x, memory)
-        if unfit or not computes_gradient(x) or not self._selects(selected, memory):
+        if unfit or not computes_gradient(x) or not self._selects(selected):
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
@@ -69,24 +69,25 @@ class NativeStack(Stack):
         return x if self.final_norm is None else self.final_norm(x)
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
-        """True if ``memory`` has the rows and type of ``x``, or is missing where none is read.
+        """True if ``memory`` has the rows of ``x`` and the type of the weights, or is missing where none is read.
 
         The processor must also compute in this type, and ``x`` have the width of the stack.
         """
-        width = cast(Block, self.layers[0]).feed_forward.inner.weight.size(1)
-        if x.size(-1) != width or (x.dtype == torch.bfloat16 and not loaded().bfloat16):
+        weight = cast(Block, self.layers[0]).feed_forward.inner.weight
+        computed = weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and loaded().bfloat16)
+        if x.size(-1) != weight.size(1) or not computed:
             return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
-        alike = memory.dtype == x.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
+        alike = memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
         return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
 
-    def _selects(self, selected: Tensor | None, memory: Tensor | None) -> bool:
+    def _selects(self, selected: Tensor | None) -> bool:
         """True if the kernel computes this selection. PyTorch selects otherwise, and refuses what is not an index."""
         if selected is None:
             return True
         indices = selected.dim() == 1 and selected.dtype in (torch.int32, torch.int64) and selected.is_cpu
-        return indices and selected.numel() > 0 and memory is None
+        return indices and selected.numel() > 0
 
     def _dropout_rates(self) -> tuple[int, int] | None:
         """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
@@ -152,10 +153,11 @@ class _Stack(torch.autograd.Function):
     ) -> Tensor:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
         ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
-        ctx.shape, ctx.dtype, ctx.memory_shape = x.shape, x.dtype, None if memory is None else memory.shape
+        ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
+        ctx.dtypes = x.dtype, cast(Tensor, weights[0]).dtype
         ctx.seed = random_seed() if any(rates) else 0
         selected = None if selected is None else selected.long().contiguous()
-        result = torch.empty_like(x) if selected is None else x.new_empty(len(selected), x.size(2))
+        result = x.new_empty(x.shape if selected is None else (len(selected), x.size(2)), dtype=ctx.dtypes[1])
         call, kernels = _stack_call(ctx, masks, selected, weights), loaded()
         call.x, call.memory = x.data_ptr(), address(memory)
         try:
@@ -175,7 +177,7 @@ class _Stack(torch.autograd.Function):
         saved, selected, mask, memory_mask, *weights = ctx.saved_tensors
         gradients = [None if weight is None else torch.empty_like(weight) for weight in weights]
         d_result = d_result.contiguous()
-        d_x = d_result.new_empty(ctx.shape)
+        d_x = d_result.new_empty(ctx.shape, dtype=ctx.dtypes[0])
         d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
         call = _stack_call(ctx, (mask, memory_mask), selected, weights, gradients)
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
@@ -214,8 +216,8 @@ def _stack_call(
         call.cosines, call.sines, call.inverse_sines = (table.data_ptr() for table in ctx.tables)
     call.seed, call.threads = ctx.seed, torch.get_num_threads()
     call.threshold, call.attention_threshold = ctx.rates
-    call.activation = settings.activation
-    call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
+    call.pre_norm, call.activation = settings.pre_norm, settings.activation
+    call.float_x, call.bfloat16 = ctx.dtypes[0] == torch.float32, ctx.dtypes[1] == torch.bfloat16
     call.selected, call.selected_count = address(selected), 0 if selected is None else len(selected)
     return call
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -42,13 +42,6 @@ class Loss(NamedTuple):
     def scaled(self, factor: float) -> "Loss":
         nll, guidance = (None if value is None else factor * value for value in (self.nll, self.guidance))
         return Loss(factor * self.loss, nll, guidance)
-
-
-def masked_select(
-    x: Shaped[Tensor, "batch length ..."], mask: Bool[Tensor, "batch length"], count: int
-) -> Shaped[Tensor, "count ..."]:
-    """``x[mask]``, which has ``count`` entries."""
-    return x.flatten(0, 1).index_select(0, indices_of(mask, count))
 
 
 def indices_of(mask: Bool[Tensor, "batch length"], count: int) -> Int[Tensor, " count"]:

@@ -63,7 +63,7 @@ static std::string layout_of(const std::string& name) {
         TrainingStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
         F(d_k) F(d_v) F(layer) F(x) F(memory)
         F(mask) F(memory_mask) F(cosines) F(sines) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
-        F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(threads)
+        F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(float_x) F(threads)
         F(selected) F(selected_count)
     )
     STRUCT(

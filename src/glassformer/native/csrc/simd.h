@@ -208,6 +208,13 @@ static inline void put(const Unit* from, int64_t count, Unit* to) {
     std::copy(from, from + count, to);
 }
 
+// Copy numbers of bfloat16 as float32.
+static inline void put(const uint16_t* from, int64_t count, float* to) {
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) store(to + i, read(from + i));
+    for (; i < count; i++) to[i] = single(from[i]);
+}
+
 // Copy numbers, rounded to bfloat16.
 static inline void put(const float* from, int64_t count, uint16_t* to) {
     int64_t i = 0;

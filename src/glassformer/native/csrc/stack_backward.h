@@ -188,7 +188,7 @@ template <class T>
 void scatter_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
     parallel_for(s.threads, width, COLUMN_BLOCK, [&](int64_t first, int64_t end) {
         for (int64_t row = 0; row < s.rows; row++) std::fill(to + row * width + first, to + row * width + end, T{});
-        for (int64_t i = 0; i < s.last_rows; i++) {
+        for (int64_t i = 0; i < s.selected_count; i++) {
             const T* gradient = from + i * width;
             T* row = to + s.selected_rows[i] * width;
             for (int64_t j = first; s.selected_rows[i] >= 0 && j < end; j += LANES)
@@ -303,8 +303,10 @@ template <class T>
 void stack_backward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s);
     auto d = workspace<T>(D_STREAM, std::max(s.rows, s.last_rows) * s.d_model);
-    if (s.selected) put_selected(s, static_cast<const T*>(s.d_result), d);
-    else unpad(s, s.cu_seqlens, s.d_result, s.length, d);
+    auto d_result = static_cast<const T*>(s.d_result);
+    if (!s.selected) unpad<T>(s, s.cu_seqlens, d_result, s.length, d);
+    else if (s.selects || s.every_row) put_selected(s, d_result, d);
+    else scatter_rows(s, d_result, s.d_model, d);
     auto d_memory = workspace<float>(D_MEMORY, s.memory_rows * s.d_model);
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
     for (int64_t layer = s.layers; layer-- > 0;) {
@@ -313,7 +315,8 @@ void stack_backward(const UnpaddedStack& s) {
             attend_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
         attend_backward(s, s.layer[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
     }
-    pad<T>(s, s.cu_seqlens, d, s.length, s.d_x);
+    if (s.float_x) pad<float>(s, s.cu_seqlens, d, s.length, s.d_x);
+    else pad<T>(s, s.cu_seqlens, d, s.length, s.d_x);
     if (s.memory_length) pad<T>(s, s.memory_cu_seqlens, d_memory, s.memory_length, s.d_memory);
 }
 

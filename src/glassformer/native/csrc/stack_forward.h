@@ -14,16 +14,14 @@ Dropout dropout_at(const UnpaddedStack& s, int64_t sublayer, int32_t threshold) 
 }
 
 // Copy padded rows of `width` positions to rows without padding.
-template <class T>
+template <class X, class T>
 void unpad(
     const UnpaddedStack& s, const std::vector<int64_t>& cu_seqlens, const void* padded_rows, int64_t width, T* to
 ) {
-    const T* from = static_cast<const T*>(padded_rows);
+    const X* from = static_cast<const X*>(padded_rows);
     parallel_for(s.threads, s.batch, 1, [&](int64_t b, int64_t) {
-        std::copy(
-            from + b * width * s.d_model, from + (b * width + cu_seqlens[b + 1] - cu_seqlens[b]) * s.d_model,
-            to + cu_seqlens[b] * s.d_model
-        );
+        const int64_t used = (cu_seqlens[b + 1] - cu_seqlens[b]) * s.d_model;
+        put(from + b * width * s.d_model, used, to + cu_seqlens[b] * s.d_model);
     });
 }
 
@@ -43,7 +41,7 @@ void pad(
 // Copy the rows of the selected tokens; those of padding are 0.
 template <class T>
 void gather_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
-    parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
+    parallel_for(s.threads, s.selected_count, CHUNK, [&](int64_t first, int64_t end) {
         for (int64_t i = first; i < end; i++) {
             const int64_t row = s.selected_rows[i];
             if (row < 0) std::fill(to + i * width, to + (i + 1) * width, T{});
@@ -56,7 +54,7 @@ void gather_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
 template <class T>
 void put_selected(const UnpaddedStack& s, const T* from, T* to) {
     const int64_t d = s.d_model;
-    parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
+    parallel_for(s.threads, s.selected_count, CHUNK, [&](int64_t first, int64_t end) {
         std::copy(from + first * d, from + end * d, to + first * d);
         for (int64_t i = first; i < end; i++)
             if (s.selected_rows[i] < 0) std::fill(to + i * d, to + (i + 1) * d, T{});
@@ -296,10 +294,11 @@ void stack_forward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(
         s, s.pre_norm ? nullptr : workspace<T>(STREAM, std::max(s.rows, s.last_rows) * s.d_model)
     );
-    unpad(s, s.cu_seqlens, s.x, s.length, saved_stack.input);
+    if (s.float_x) unpad<float>(s, s.cu_seqlens, s.x, s.length, saved_stack.input);
+    else unpad<T>(s, s.cu_seqlens, s.x, s.length, saved_stack.input);
     auto memory = workspace<T>(MEMORY, s.memory_rows * s.d_model);
     if (s.memory_length) {
-        unpad(s, s.memory_cu_seqlens, s.memory, s.memory_length, memory);
+        unpad<T>(s, s.memory_cu_seqlens, s.memory, s.memory_length, memory);
         const int64_t steps = steps_of<T>(s.memory_rows);
         parallel(s.threads, packing_rows(memory, s.d_model, s.memory_rows, s.d_model, 0, steps, saved_stack.memory));
     }
@@ -308,8 +307,10 @@ void stack_forward(const UnpaddedStack& s) {
         if (s.memory_length) attend_forward(s, s.layer[layer], saved_stack.cross[layer], false, memory);
         feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
     }
-    if (s.selected) put_selected(s, saved_stack.result, static_cast<T*>(s.result));
-    else pad<T>(s, s.cu_seqlens, saved_stack.result, s.length, s.result);
+    auto result = static_cast<T*>(s.result);
+    if (!s.selected) pad<T>(s, s.cu_seqlens, saved_stack.result, s.length, result);
+    else if (s.selects || s.every_row) put_selected(s, saved_stack.result, result);
+    else gather_rows(s, saved_stack.result, s.d_model, result);
 }
 
 }  // namespace

@@ -26,8 +26,10 @@ struct TrainingStack {
     void *d_x, *d_memory;
     uint64_t seed;
     int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
+    int32_t float_x;  // x and its gradient are float32, also if all else is bfloat16
     int64_t threads;
-    // Tokens (sequence · length + position) whose results are needed, or null for all. Stacks with a memory compute all.
+    // Tokens (sequence · length + position) whose results are needed, or null for all, which are padded then. Stacks
+    // with a memory compute all.
     const int64_t* selected;
     int64_t selected_count;
 };
@@ -65,12 +67,21 @@ static std::vector<int64_t> rows_of_selected(const TrainingStack& s, const std::
     return rows;
 }
 
+// True for 0, 1, … count − 1.
+static bool are_indices(const std::vector<int64_t>& rows, int64_t count) {
+    for (size_t i = 0; i < rows.size(); i++)
+        if (rows[i] != static_cast<int64_t>(i)) return false;
+    return static_cast<int64_t>(rows.size()) == count;
+}
+
 // The stack with rows without padding: no operation is spent on padding.
 struct UnpaddedStack : TrainingStack {
     std::vector<int64_t> cu_seqlens, memory_cu_seqlens;
     int64_t rows, memory_rows;
     std::vector<int64_t> selected_rows;
-    int64_t last_rows;  // after the last layer's attention, which needs the selected rows only
+    bool every_row;     // the selected rows are all, in order
+    bool selects;       // after its attention, the last layer computes the selected rows only
+    int64_t last_rows;  // after the last layer's attention
 
     Activation activation_kind() const { return static_cast<Activation>(activation); }
     bool gated() const { return layers && layer->gate.weight.value; }
@@ -85,7 +96,8 @@ struct UnpaddedStack : TrainingStack {
         : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads, length, length)),
           memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads, length, memory_length)), rows(cu_seqlens.back()),
           memory_rows(memory_cu_seqlens.back()), selected_rows(rows_of_selected(stack, cu_seqlens)),
-          last_rows(selected ? selected_count : rows) {}
+          every_row(are_indices(selected_rows, rows)), selects(selected && !memory_length && !every_row),
+          last_rows(selects ? selected_count : rows) {}
 };
 
 // Activations of one sub-layer that are saved for the backward pass. Operands of weight gradients lie in panels.
@@ -140,7 +152,7 @@ struct SavedStack {
             const bool last = layer + 1 == s.layers;
             const int64_t after = last ? s.last_rows : rows;
             self.push_back(attention(true, after));
-            self.back().selects = last && s.selected;
+            self.back().selects = last && s.selects;
             if (s.memory_length) cross.push_back(attention(false, rows));
             feed_forward.push_back(begin(after, after));
             feed_forward.back().hidden = arena.next<Unit<T>>(steps_of<T>(after) * s.hidden_width());

@@ -32,7 +32,7 @@ from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.text.errors import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
-from glassformer.train.loss import Loss, masked_select, projection_loss
+from glassformer.train.loss import Loss, indices_of, projection_loss
 from glassformer.train.task import (
     BatchSource,
     CheckpointMetadata,
@@ -174,18 +174,14 @@ class TranslationTask:
         return build_model(self._model_values, "model")
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        counted = batch.target_sentences != 0
-        run = partial(model.hidden, batch.source, batch.target, batch.source_sentences, batch.target_sentences)
+        counted = indices_of(batch.target_sentences != 0, batch.n_targets)
+        run = partial(model.hidden, batch.source, batch.target, batch.source_sentences, batch.target_sentences, counted)
         if batch.links is None:
             hidden, guidance = run(), None
         else:
             hidden, guidance = guided(model, self.config.guided_alignment, batch.links, run)
-        loss = projection_loss(
-            model.output_projection,
-            masked_select(hidden, counted, batch.n_targets),
-            masked_select(batch.labels, counted, batch.n_targets),
-            self.config.train.label_smoothing,
-        )
+        labels = batch.labels.flatten().index_select(0, counted)
+        loss = projection_loss(model.output_projection, hidden, labels, self.config.train.label_smoothing)
         return loss._replace(guidance=guidance)
 
     def validate(self, model: Any) -> dict[str, float]:
