@@ -449,8 +449,11 @@ def test_hypotheses_of_one_sentence_go_block_by_block() -> None:
     assert whole == [False]
 
 
+@pytest.mark.parametrize("selected", [None, [0, 3, 3]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_the_gradient_of_the_memory_is_zero_if_all_positions_are_padding(dtype: torch.dtype) -> None:
+def test_the_gradient_of_the_memory_is_zero_if_all_positions_are_padding(
+    dtype: torch.dtype, selected: list[int] | None
+) -> None:
     """A new thread computes them, since its buffers are empty."""
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
@@ -461,7 +464,8 @@ def test_the_gradient_of_the_memory_is_zero_if_all_positions_are_padding(dtype: 
     def compute() -> None:
         hidden = Mask(allowed=torch.zeros(1, 1, 1, 9, dtype=torch.bool))
         x = torch.randn(1, 9, 64, dtype=dtype, requires_grad=True)
-        decoder(x, hidden, memory, None).sum().backward()
+        rows = None if selected is None else torch.tensor(selected)
+        decoder(x, hidden, memory, None, selected=rows).sum().backward()
 
     with as_a_whole() as whole:
         thread = threading.Thread(target=compute)

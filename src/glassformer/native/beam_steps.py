@@ -48,7 +48,7 @@ def beam_steps(
 ) -> tuple[abi.BeamSteps, Callable[[abi.BeamSteps], BeamResult]]:
     """The call for ``most`` steps, and a function that reads its results.
 
-    Raises ``ValueError`` if the beams have not as many log-probabilities as tokens.
+    Raises ``ValueError`` unless ``log_probs`` has the shape of ``tokens``.
     """
     if beams.log_probs.shape != beams.tokens.shape:
         raise ValueError(

@@ -47,7 +47,7 @@ class NativeStack(Stack):
         cache: StackCache | None = None,
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
-        x = x if x.dtype == torch.float32 else x.to(self.dtype)  # the kernel rounds, and gives back such gradients
+        x = x if x.dtype == torch.float32 else x.to(self.dtype)  # the kernel rounds; its gradient is float32 too
         rates = self._dropout_rates()
         unfit = cache is not None or rates is None or any(self.hooks) or not self._fits(x, memory)
         if unfit or not computes_gradient(x) or not self._selects(selected):
@@ -154,7 +154,7 @@ class _Stack(torch.autograd.Function):
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
         ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
         ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
-        ctx.dtypes = x.dtype, cast(Tensor, weights[0]).dtype
+        ctx.dtypes = x.dtype, cast(Tensor, weights[-2]).dtype
         ctx.seed = random_seed() if any(rates) else 0
         selected = None if selected is None else selected.long().contiguous()
         result = x.new_empty(x.shape if selected is None else (len(selected), x.size(2)), dtype=ctx.dtypes[1])

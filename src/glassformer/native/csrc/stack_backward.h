@@ -189,10 +189,10 @@ void scatter_rows(const UnpaddedStack& s, const T* from, int64_t width, T* to) {
     parallel_for(s.threads, width, COLUMN_BLOCK, [&](int64_t first, int64_t end) {
         for (int64_t row = 0; row < s.rows; row++) std::fill(to + row * width + first, to + row * width + end, T{});
         for (int64_t i = 0; i < s.selected_count; i++) {
+            if (s.selected_rows[i] < 0) continue;
             const T* gradient = from + i * width;
             T* row = to + s.selected_rows[i] * width;
-            for (int64_t j = first; s.selected_rows[i] >= 0 && j < end; j += LANES)
-                write(row + j, read(row + j) + read(gradient + j));
+            for (int64_t j = first; j < end; j += LANES) write(row + j, read(row + j) + read(gradient + j));
         }
     });
 }

@@ -28,8 +28,8 @@ struct TrainingStack {
     int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
     int32_t float_x;  // x and its gradient are float32, also if all else is bfloat16
     int64_t threads;
-    // Tokens (sequence · length + position) whose results are needed, or null for all, which are padded then. Stacks
-    // with a memory compute all.
+    // Tokens (sequence · length + position) whose results are needed, or null: the result then has all tokens, with
+    // padding. A stack with a memory computes all rows either way.
     const int64_t* selected;
     int64_t selected_count;
 };
