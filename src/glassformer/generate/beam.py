@@ -259,7 +259,7 @@ def _keep_best(finished: list[_Ranked], newest: _Ranked, config: DecodingConfig)
 def _undecided(
     live: _Beam, prompt: Prompt, best: list[float], normalizers: list[float], config: DecodingConfig
 ) -> list[bool]:
-    """Return True for each row of ``live`` whose best hypothesis, of total ``best``, may still enter the ``n_best``.
+    """For each row of ``live``, True if its best hypothesis may still enter the ``n_best``. ``best``: its total.
 
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the maximum length.
     """

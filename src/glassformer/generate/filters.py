@@ -31,8 +31,8 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
 def forbidden_tokens(prompt: Prompt) -> list[int]:
     """Tokens that no text contains."""
     symbols = prompt.symbols
-    silent = {symbols.pad, symbols.start} - {symbols.end}  # M2M100 and NLLB start with the end symbol
-    return sorted(silent | {id for id, value in symbols.bias.items() if value == -torch.inf})
+    special = {symbols.pad, symbols.start} - {symbols.end}  # M2M100 and NLLB start with the end symbol
+    return sorted(special | {id for id, value in symbols.bias.items() if value == -torch.inf})
 
 
 def only_forbids_tokens(prompt: Prompt, config: DecodingConfig) -> bool:

@@ -140,11 +140,11 @@ class EncoderDecoder(nn.Module):
         cache: StackCache | None = None,
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
-        """The decoder's output; with a ``cache``, ``target`` continues what the cache holds."""
+        """The decoder's output, for all tokens or ``selected`` ones. ``target`` continues what a ``cache`` holds."""
         offset = 0 if cache is None else cache.length
         x = self.target_embedding(target, target_mask, offset)
-        masks = causal_mask(offset, target_mask), Mask(source_mask, target_mask)
-        return self.decoder(x, masks[0], memory, masks[1], cache, selected)
+        memory_mask = Mask(source_mask, target_mask)
+        return self.decoder(x, causal_mask(offset, target_mask), memory, memory_mask, cache, selected)
 
     def begin(
         self,

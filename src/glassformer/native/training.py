@@ -82,12 +82,11 @@ class NativeStack(Stack):
         alike = memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
         return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
 
-    def _selects(self, selected: Tensor | None) -> bool:
+    def _selects(self, tokens: Tensor | None) -> bool:
         """True if the kernel computes this selection. PyTorch selects otherwise, and refuses what is not an index."""
-        if selected is None:
+        if tokens is None:
             return True
-        indices = selected.dim() == 1 and selected.dtype in (torch.int32, torch.int64) and selected.is_cpu
-        return indices and selected.numel() > 0
+        return tokens.is_cpu and tokens.dim() == 1 and len(tokens) > 0 and tokens.dtype in (torch.int32, torch.int64)
 
     def _dropout_rates(self) -> tuple[int, int] | None:
         """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
