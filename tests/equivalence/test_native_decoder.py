@@ -520,7 +520,7 @@ def test_a_forbidden_token_outside_the_vocabulary_is_refused_by_the_kernel(make_
             assert len(state.keys_values) == 1
 
 
-def test_beams_of_other_shapes_are_refused_and_no_sentences_have_no_beams(make_model: Maker, made: Kernels) -> None:
+def test_beams_of_two_shapes_are_refused_and_the_best_totals_are_the_greatest(make_model: Maker, made: Kernels) -> None:
     form, rules = NativeDecoder(make_model(vocab_size=40).float(), made), BeamRules(2, torch.tensor([0]))
     with torch.inference_mode():
         for sentences in (1, 0):
@@ -533,4 +533,5 @@ def test_beams_of_other_shapes_are_refused_and_no_sentences_have_no_beams(make_m
                 with pytest.raises(ValueError, match="differ in shape"):
                     form.search_beams(state, beams._replace(log_probs=torch.zeros(1, 4, 1)), rules, 3)
             result = form.search_beams(state, beams, rules, 3)
-            assert result is not None and len(result.best) == len(result.normalizers) == sentences
+            assert result is not None and len(result.normalizers) == sentences
+            assert result.best == result.beams.total.amax(1).tolist()
