@@ -9,9 +9,9 @@ from torch import Tensor
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import TokenEmbedding
 from glassformer.layers.position import Learned, Sinusoidal
-from glassformer.native import training
+from glassformer.native import embedding as native_embedding
+from glassformer.native.embedding import NativeEmbedding
 from glassformer.native.library import kernels
-from glassformer.native.training import NativeEmbedding
 from glassformer.taps import record
 
 D_MODEL, VOCAB = 64, 50
@@ -40,13 +40,13 @@ def in_one_pass(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """True for each call of the kernel."""
     if kernels() is None:
         pytest.skip("no kernels")
-    found, apply = list[bool](), training._Embedded.apply
+    found, apply = list[bool](), native_embedding._Embedded.apply
 
     def noted(*given: object) -> Tensor:
         found.append(True)
         return apply(*given)
 
-    monkeypatch.setattr(training._Embedded, "apply", noted)
+    monkeypatch.setattr(native_embedding._Embedded, "apply", noted)
     return found
 
 
@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_single_steps(
     results = []
     for one_pass in (True, False):
         if not one_pass:
-            monkeypatch.setattr(training, "computes_gradient", lambda *_: False)
+            monkeypatch.setattr(native_embedding, "computes_gradient", lambda *_: False)
         module.zero_grad()
         x = module(some, SENTENCES[sentences])
         (x * factors).sum().backward()

@@ -15,7 +15,8 @@ from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.models.device import cast_stacks
 from glassformer.models.registry import build_model
-from glassformer.native import abi, accelerate, ops, route, training
+from glassformer.native import abi, accelerate, ops, route
+from glassformer.native import stack as native_stack
 from glassformer.native.library import kernels
 from glassformer.taps import record
 
@@ -37,7 +38,7 @@ def model(**values: Any) -> Any:
 def block_by_block() -> Iterator[None]:
     """All by PyTorch, as where no gradient is computed."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (ops, training):
+        for module in (ops, native_stack):
             patch.setattr(module, "computes_gradient", lambda *_: False)
         yield
 
@@ -45,7 +46,7 @@ def block_by_block() -> Iterator[None]:
 @contextmanager
 def as_a_whole() -> Iterator[list[bool]]:
     """For each call of a stack, True if the kernels computed it as a whole, and False if it ran block by block."""
-    found, by_blocks, whole = list[bool](), Stack.forward, training._Stack.apply
+    found, by_blocks, whole = list[bool](), Stack.forward, native_stack._Stack.apply
 
     def noted(*given: Any) -> Tensor:
         found.append(True)
@@ -56,7 +57,7 @@ def as_a_whole() -> Iterator[list[bool]]:
         return by_blocks(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training._Stack, "apply", noted)
+        patch.setattr(native_stack._Stack, "apply", noted)
         patch.setattr(Stack, "forward", noted_blocks)
         yield found
 

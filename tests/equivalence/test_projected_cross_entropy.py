@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from glassformer.native.embedding import NativeOutputProjection
 from glassformer.native.library import kernels
-from glassformer.native.training import NativeOutputProjection
 from glassformer.train.loss import ROWS_AT_ONCE, Loss, projected_cross_entropy, projection_loss
 from second_device import second_device
 

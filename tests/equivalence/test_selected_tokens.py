@@ -9,7 +9,8 @@ from torch import Tensor
 from glassformer.layers.mask import Mask
 from glassformer.models.device import cast_stacks
 from glassformer.models.registry import build_model
-from glassformer.native import accelerate, training
+from glassformer.native import accelerate
+from glassformer.native import stack as native_stack
 from glassformer.native.library import kernels
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
@@ -32,14 +33,14 @@ GRADIENTS = {torch.float32: 1e-5, torch.bfloat16: 0.05}
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of tokens of each output that the kernel of a whole stack computed."""
-    found, apply = list[int](), training._Stack.apply
+    found, apply = list[int](), native_stack._Stack.apply
 
     def noted(*given: Any) -> Tensor:
         result: Tensor = apply(*given)
         found.append(result[..., 0].numel())
         return result
 
-    monkeypatch.setattr(training._Stack, "apply", noted)
+    monkeypatch.setattr(native_stack._Stack, "apply", noted)
     return found
 
 
@@ -122,8 +123,8 @@ def test_an_input_in_float32_has_the_bits_of_one_that_was_rounded(
     stack, low = stack_of(part, norm_order, torch.bfloat16, dropout=0.25), torch.bfloat16
     torch.manual_seed(1)
     memory = None if part == "encoder" else torch.randn(BATCH, 9, D_MODEL, dtype=low)
-    given, found, read, apply = torch.randn(BATCH, LENGTH, D_MODEL), [], [], training._Stack.apply
-    monkeypatch.setattr(training._Stack, "apply", lambda *each: (read.append(each[5].dtype), apply(*each))[1])
+    given, found, read, apply = torch.randn(BATCH, LENGTH, D_MODEL), [], [], native_stack._Stack.apply
+    monkeypatch.setattr(native_stack._Stack, "apply", lambda *each: (read.append(each[5].dtype), apply(*each))[1])
     for x in (given, given.to(low)):
         x.requires_grad_()
         stack.zero_grad()

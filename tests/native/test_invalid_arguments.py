@@ -14,7 +14,7 @@ from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import loaded
 from glassformer.native.ops import NativeLinear, NativeRotary, attention, product
-from glassformer.native.training import NativeOutputProjection
+from glassformer.native.embedding import NativeOutputProjection
 ones = torch.ones
 projection = NativeOutputProjection(9, 64, False)
 sizes = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 64, "vocab_size": 9, "max_length": 8}

@@ -13,7 +13,7 @@ from glassformer.models.registry import build_model
 from glassformer.native import Accelerated, accelerate, by_block, describe, route
 from glassformer.native.decoding import NativeDecoder
 from glassformer.native.library import kernels, loaded
-from glassformer.native.training import NativeStack
+from glassformer.native.stack import NativeStack
 from glassformer.predict.translator import Translator
 from glassformer.storage.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.storage.run_folder import resolve

@@ -15,8 +15,9 @@ from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Rotary
 from glassformer.native.blocks import heads_of
+from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
 from glassformer.native.ops import ACTIVATIONS, NativeAttention, NativeDropout, NativeLinear, NativeRotary
-from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of
+from glassformer.native.stack import NativeStack, StackSettings, parts_of
 from glassformer.taps import hooks_of
 
 OPERATION_FORMS: dict[type[nn.Module], type[nn.Module]] = {

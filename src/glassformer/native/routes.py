@@ -20,13 +20,13 @@ from glassformer.models.bert import BERT
 from glassformer.models.device import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.models.vit import ViT
 from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks
+from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
 from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import PANEL_WIDTH
 from glassformer.native.shared_matrix import share_matrices
-from glassformer.native.training import NativeEmbedding, NativeOutputProjection
 
 Engine = Literal["auto", "torch", "native", "compile"]
 Precision = Literal["float32", "bfloat16", "int8"]

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from glassformer.layers.embedding import OutputProjection
+from glassformer.native.embedding import NativeOutputProjection
 from glassformer.native.ops import readable, single_on_cpu
-from glassformer.native.training import NativeOutputProjection
 
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time on a CPU: 512 × 8,000 in float32 are 16 MB, half of a server's last-level cache."""

@@ -1,0 +1,177 @@
+"""Embeddings and the output projection in training: each in one kernel, the projection with its loss."""
+
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding, positions_in_table
+from glassformer.layers.mask import Sentences
+from glassformer.layers.position import Offset
+from glassformer.native import abi
+from glassformer.native.library import loaded
+from glassformer.native.ops import address, computes_gradient, random_seed, single_on_cpu
+from glassformer.native.shared_matrix import Use
+from glassformer.taps import has_hooks
+
+
+class NativeEmbedding(TokenEmbedding):
+    """Embeddings, their positions and dropout in one pass, and their gradients in another, while training."""
+
+    use_weight: Use = Use()
+    """Node of ``weight`` in the graph; another one in modules that share it."""
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch length"],
+        sentences: Sentences | None = None,
+        offset: Offset = 0,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        at_start = (
+            isinstance(offset, int) and self.training and single_on_cpu(self.weight) and computes_gradient(self.weight)
+        )
+        if not at_start or has_hooks(self.dropout) or (self.position is not None and has_hooks(self.position)):
+            return super().forward(ids, sentences, offset, segments)
+        positions, table = None, None
+        if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
+            positions, table = positions_in_table(self.position, sentences)
+        elif self.position is not None:
+            positions = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
+            table = self.position(offset, ids.size(1))
+        used = None if sentences is None else sentences != 0
+        threshold = round(256 * cast(Dropout, self.dropout).rate)
+        weight = self.use_weight(self.weight)
+        result: Tensor = _Embedded.apply(ids, used, self.scale, positions, threshold, weight, table)
+        return result
+
+
+class _Embedded(torch.autograd.Function):
+    """``scale`` · matrix[ids] + table[places], with dropout; 0 where ``used`` is False.
+
+    An id beyond the matrix raises ``IndexError``. The gradient of ``matrix`` is sparse: the rows that were read.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        ids: Tensor,
+        used: Tensor | None,
+        scale: float,
+        positions: Tensor | None,
+        threshold: int,
+        matrix: Tensor,
+        table: Tensor | None,
+    ) -> Tensor:
+        ids = ids.long().contiguous()
+        positions, used = (None if each is None else each.expand_as(ids).contiguous() for each in (positions, used))
+        ctx.save_for_backward(ids, positions, used)
+        ctx.settings = scale, threshold, random_seed() if threshold else 0
+        ctx.shapes = [None if each is None else each.shape for each in (matrix, table)]
+        x = matrix.new_empty(*ids.shape, matrix.size(1))
+        call = _embedding_call(ctx, ids, positions, used)
+        call.matrix, call.table = map(address, (matrix, table))
+        call.x = x.data_ptr()
+        loaded().embed(call, False)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
+        d_x = d_x.contiguous()
+        (matrix_shape, table_shape), (needs_matrix, needs_table) = ctx.shapes, ctx.needs_input_grad[-2:]
+        ids, positions, used = ctx.saved_tensors
+        call = _embedding_call(ctx, ids, positions, used)
+        call.d_x = d_x.data_ptr()
+        rows = torch.empty_like(ids).flatten() if needs_matrix else None
+        d_rows = d_x.new_empty(call.tokens, call.d_model) if needs_matrix else None
+        d_table = d_x.new_empty(table_shape) if needs_table else None
+        call.rows, call.d_rows, call.d_table = map(address, (rows, d_rows, d_table))
+        loaded().embed(call, True)
+        d_matrix = None
+        if rows is not None and d_rows is not None:
+            read = rows[None, : call.n_rows], d_rows[: call.n_rows]
+            d_matrix = torch.sparse_coo_tensor(*read, matrix_shape, check_invariants=False, is_coalesced=True)
+        return None, None, None, None, None, d_matrix, d_table
+
+
+def _embedding_call(ctx: Any, ids: Tensor, positions: Tensor | None, used: Tensor | None) -> abi.Embedding:
+    (rows, d_model), table = ctx.shapes
+    call = abi.Embedding(ids.numel(), d_model, ids.data_ptr())
+    call.positions, call.mask = address(positions), address(used)
+    call.matrix_rows, call.table_rows = rows, 0 if table is None else table[0]
+    call.scale, call.threshold, call.seed = ctx.settings
+    call.threads = torch.get_num_threads()
+    return call
+
+
+class NativeOutputProjection(OutputProjection):
+    """Output projection and cross-entropy in one kernel, which never stores all logits."""
+
+    use_weight: Use = Use()
+    """Node of ``weight`` in the graph; another one in modules that share it."""
+
+    def cross_entropy(
+        self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """Label-smoothed cross-entropy and −log p of ``target``, sums over tokens in nats (``train.loss``).
+
+        Raises ``ValueError`` if the sizes do not fit each other.
+        """
+        if hidden.shape != (len(target), self.weight.size(1)) or target.dim() != 1:
+            raise ValueError(
+                f"hidden {list(hidden.shape)} and targets {list(target.shape)} do not fit each other "
+                f"or d_model={self.weight.size(1)}"
+            )
+        weight = self.use_weight(self.weight)
+        loss, nll = _CrossEntropy.apply(hidden, weight, self.bias, target, smoothing)
+        return loss, nll
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Cross-entropy whose forward pass also computes the gradients.
+
+    The backward pass gives them away after scaling them in place; a second one of the same graph computes them again,
+    from the weights of that time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        hidden, target = hidden.contiguous(), target.long().contiguous()
+        ctx.save_for_backward(hidden, weight, bias, target)
+        ctx.smoothing = smoothing
+        call, ctx.gradients = _projected_loss(hidden, weight, bias, target, smoothing, any(ctx.needs_input_grad))
+        # Two tensors instead of two views of one, which could not be changed in place.
+        loss = torch.tensor((1 - smoothing) * call.nll + smoothing * call.smooth, dtype=weight.dtype)
+        nll = torch.tensor(call.nll, dtype=weight.dtype)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor, d_nll: Tensor) -> tuple[Tensor | None, ...]:
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            hidden, weight, bias, target = ctx.saved_tensors
+            _, gradients = _projected_loss(hidden, weight, bias, target, ctx.smoothing, True)
+        return *(None if gradient is None else gradient.mul_(d_loss) for gradient in gradients), None, None
+
+
+def _projected_loss(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, needed: bool
+) -> tuple[abi.ProjectedLoss, tuple[Tensor | None, ...]]:
+    """The call of the kernel, with its results; gradients of ``hidden``, ``weight`` and ``bias`` if ``needed``."""
+    empty = torch.empty_like if len(hidden) else torch.zeros_like  # without tokens nothing is written
+    call = abi.ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
+    call.bias, call.target = address(bias), target.data_ptr()
+    call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
+    gradients = tuple(None if x is None or not needed else empty(x) for x in (hidden, weight, bias))
+    call.d_hidden, call.d_weight, call.d_bias = map(address, gradients)
+    call.threads = torch.get_num_threads()
+    loaded().projected_loss(call)
+    return call, gradients
