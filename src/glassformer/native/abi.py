@@ -183,6 +183,7 @@ class TrainingStack(Structure):
         ("threads", c_int64),
         ("selected", c_void_p),
         ("selected_count", c_int64),
+        ("final_norm", Norm),
     )
 
 

@@ -33,20 +33,26 @@ FUSED_FORMS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def settings_of(block: Block) -> StackSettings:
+def settings_of(block: Block, final_norm: nn.Module | None = None) -> StackSettings:
+    """Settings of the layers of a stack, which are all like ``block``, and of its final norm."""
     attention, feed_forward, wrap = block.self_attention, cast(FeedForward, block.feed_forward), block.feed_forward_norm
     heads = heads_of(attention)
     return StackSettings(
         heads=heads[:2],
         widths=heads[2:],
         d_ff=feed_forward.inner.out_features,
-        epsilon=cast(float, cast(LayerNorm | RMSNorm, wrap.norm).eps),
-        rms=isinstance(wrap.norm, RMSNorm),
+        norm=_norm_settings(wrap.norm),
         pre_norm=wrap.pre,
         activation=ACTIVATIONS[feed_forward.activation],
         parts=tuple(name for name, _ in parts_of(block)),
         rotary=None if attention.rotary is None else (attention.rotary.d_head, attention.rotary.theta),
+        final_norm=None if final_norm is None else _norm_settings(final_norm),
     )
+
+
+def _norm_settings(norm: nn.Module) -> tuple[float, bool]:
+    """Epsilon, and whether it is RMSNorm."""
+    return cast(float, cast(LayerNorm | RMSNorm, norm).eps), isinstance(norm, RMSNorm)
 
 
 def native_form(module: nn.Module, fused: bool = False) -> nn.Module | None:
@@ -62,8 +68,9 @@ def native_form(module: nn.Module, fused: bool = False) -> nn.Module | None:
     twin = shallow_copy(module)
     twin.__class__ = form
     if isinstance(twin, NativeStack):
-        twin.settings = settings_of(cast(Block, twin.layers[0]))
-        twin.hooks = [hooks for part in twin.layers.modules() for hooks in hooks_of(part)]
+        twin.settings = settings_of(cast(Block, twin.layers[0]), twin.final_norm)
+        parts = [part for part in twin.modules() if part is not twin]
+        twin.hooks = [hooks for part in parts for hooks in hooks_of(part)]
     return twin
 
 

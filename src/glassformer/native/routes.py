@@ -19,7 +19,7 @@ from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.models.bert import BERT
 from glassformer.models.device import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.models.vit import ViT
-from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks
+from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
@@ -229,7 +229,22 @@ def _unsupported_stack(stack: Stack, low: bool) -> str | None:
         return reason
     if reason := next(filter(None, map(_unsupported_block, blocks_of(stack))), None):
         return reason
-    return None if len({settings_of(block) for block in blocks_of(stack)}) == 1 else "layers that differ"
+    if len({settings_of(block) for block in blocks_of(stack)}) > 1:
+        return "layers that differ"
+    return None if stack.final_norm is None else _unsupported_final_norm(stack.final_norm, blocks_of(stack)[0])
+
+
+def _unsupported_final_norm(norm: nn.Module, block: Block) -> str | None:
+    """Reason why the kernels do not compute the norm after layers like ``block``, or None."""
+    if reason := unsupported_norm(norm):
+        return reason
+    if not block.feed_forward_norm.pre:
+        return "a final normalization after post-norm layers"
+    if norm.eps is None:
+        return "a normalization without an epsilon"
+    if {parameter.dtype for parameter in norm.parameters()} != {block.feed_forward.inner.weight.dtype}:
+        return "weights of several types"
+    return _unsupported_strides(norm)
 
 
 def _unsupported_block(block: Block) -> str | None:

@@ -32,7 +32,7 @@ class NativeStack(Stack):
 
     settings: "StackSettings"
     hooks: list[Mapping[int, Any]]
-    """Registries of the hooks of all modules in the layers."""
+    """Registries of the hooks of all modules in the stack."""
 
     def forward(
         self,
@@ -55,14 +55,13 @@ class NativeStack(Stack):
         memory_dense = None
         if memory is not None and memory_mask is not None:
             memory_dense = memory_mask.dense(x.size(1), memory.size(1), x.device)
-        weights = [
-            tensor
-            for block in self.layers
-            for _, part in parts_of(block)
-            for tensor in (part.weight, getattr(part, "bias", None))  # RMSNorm has none
-        ]
-        x = _Stack.apply(self.settings, rates, (dense, memory_dense), tables, selected, x, memory, *weights)
-        return x if self.final_norm is None else self.final_norm(x)
+        modules = [part for block in self.layers for _, part in parts_of(block)]
+        modules += [] if self.final_norm is None else [self.final_norm]
+        weights = [each for part in modules for each in (part.weight, getattr(part, "bias", None))]  # RMSNorm has none
+        result: Tensor = _Stack.apply(
+            self.settings, rates, (dense, memory_dense), tables, selected, x, memory, *weights
+        )
+        return result
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
         """True if ``memory`` has the rows of ``x`` and the type of the weights, or is missing where none is read.
@@ -103,9 +102,8 @@ class StackSettings:
     widths: tuple[int, int]
     """d_k and d_v."""
     d_ff: int
-    epsilon: float
-    rms: bool
-    """RMSNorm instead of LayerNorm."""
+    norm: tuple[float, bool]
+    """Epsilon of the normalizations, and whether they are RMSNorm instead of LayerNorm."""
     pre_norm: bool
     activation: int
     """Index of the activation in ``abi.ACTIVATIONS``."""
@@ -113,6 +111,8 @@ class StackSettings:
     """Names of the modules of a layer whose weights are passed, in order."""
     rotary: tuple[int, float] | None
     """Head width and θ of rotary positions."""
+    final_norm: tuple[float, bool] | None = None
+    """The same of the one after the last layer, whose weights are passed last."""
 
 
 def parts_of(block: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -149,7 +149,7 @@ class _Stack(torch.autograd.Function):
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
         ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
         ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
-        ctx.dtypes = x.dtype, cast(Tensor, weights[-2]).dtype
+        ctx.dtypes = x.dtype, cast(Tensor, weights[0]).dtype
         ctx.seed = random_seed() if any(rates) else 0
         selected = None if selected is None else selected.long().contiguous()
         result = x.new_empty(x.shape if selected is None else (len(selected), x.size(2)), dtype=ctx.dtypes[1])
@@ -191,14 +191,14 @@ def _stack_call(
     settings = ctx.settings
     layers = (abi.Layer * (len(weights) // (2 * len(settings.parts))))()
     addresses = (c_void_p * (sizeof(layers) // sizeof(c_void_p))).from_buffer(layers)  # names cost 1 µs each
-    indices = _address_indices(settings.parts, len(layers))
-    for i, weight in zip(indices, weights, strict=True):
+    indices = _address_indices(settings.parts, len(layers))  # the final norm's weights are behind those of the layers
+    for i, weight in zip(indices, weights):
         addresses[i] = address(weight)
     for i, gradient in zip(indices, gradients):
         addresses[i + 1] = address(gradient)
     for layer in layers:
         for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
-            norm.epsilon, norm.rms = settings.epsilon, settings.rms
+            norm.epsilon, norm.rms = settings.norm
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = abi.TrainingStack(len(layers), batch, *lengths, d_model)
@@ -214,6 +214,12 @@ def _stack_call(
     call.pre_norm, call.activation = settings.pre_norm, settings.activation
     call.float_x, call.bfloat16 = ctx.dtypes[0] == torch.float32, ctx.dtypes[1] == torch.bfloat16
     call.selected, call.selected_count = address(selected), 0 if selected is None else len(selected)
+    if settings.final_norm is not None:
+        norm = call.final_norm
+        norm.epsilon, norm.rms = settings.final_norm
+        norm.weight.value, norm.bias.value = map(address, weights[-2:])
+        if gradients:
+            norm.weight.gradient, norm.bias.gradient = map(address, gradients[-2:])
     return call
 
 

@@ -64,7 +64,7 @@ static std::string layout_of(const std::string& name) {
         F(d_k) F(d_v) F(layer) F(x) F(memory)
         F(mask) F(memory_mask) F(cosines) F(sines) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(float_x) F(threads)
-        F(selected) F(selected_count)
+        F(selected) F(selected_count) F(final_norm)
     )
     STRUCT(
         ParameterState, F(value) F(gradient) F(step) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)

@@ -299,6 +299,28 @@ void attend_backward(
     );
 }
 
+// Gradient of the last layer's results, in place in `d`, from that of their norm.
+template <class T>
+void final_norm_backward(const UnpaddedStack& s, const SavedStack<T>& saved, T* d) {
+    const Norm& norm = s.final_norm;
+    if (!norm.weight.value) return;
+    const int64_t size = s.d_model;
+    auto sums = sums_of_chunks(s.last_rows, size);
+    parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
+        auto d_row = workspace<float>(ROW, size);
+        for (int64_t i = first; i < end; i++) {
+            T* row = d + i * size;
+            for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(row + j));
+            normalize_row_backward(
+                saved.result + i * size, saved.final_statistics[i], values_of<T>(norm.weight), !norm.rms, size, d_row,
+                sums + i / CHUNK * 2 * size
+            );
+            for (int64_t j = 0; j < size; j += LANES) write(row + j, load(d_row + j));
+        }
+    });
+    parallel(s.threads, norm_gradient<T>(sums, s.last_rows, size, norm.weight, norm.bias));
+}
+
 template <class T>
 void stack_backward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s);
@@ -307,6 +329,7 @@ void stack_backward(const UnpaddedStack& s) {
     if (!s.selected) unpad<T>(s, s.cu_seqlens, d_result, s.length, d);
     else if (s.selects || s.every_row) put_selected(s, d_result, d);
     else scatter_rows(s, d_result, s.d_model, d);
+    final_norm_backward(s, saved_stack, d);
     auto d_memory = workspace<float>(D_MEMORY, s.memory_rows * s.d_model);
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
     for (int64_t layer = s.layers; layer-- > 0;) {

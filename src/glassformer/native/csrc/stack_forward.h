@@ -289,6 +289,19 @@ void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const Save
     parallel(s.threads, blocks(rows, forward));
 }
 
+// Rows of the stack's result: those of the last layer, or their norm.
+template <class T>
+const T* final_rows(const UnpaddedStack& s, const SavedStack<T>& saved) {
+    if (!s.final_norm.weight.value) return saved.result;
+    const int64_t d = s.d_model;
+    auto normalized = workspace<T>(STREAM, s.last_rows * d);  // pre-norm leaves it free
+    parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
+        for (int64_t i = first; i < end; i++)
+            saved.final_statistics[i] = normalize_row(s, s.final_norm, saved.result + i * d, normalized + i * d);
+    });
+    return normalized;
+}
+
 template <class T>
 void stack_forward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(
@@ -308,9 +321,10 @@ void stack_forward(const UnpaddedStack& s) {
         feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
     }
     auto result = static_cast<T*>(s.result);
-    if (!s.selected) pad<T>(s, s.cu_seqlens, saved_stack.result, s.length, result);
-    else if (s.selects || s.every_row) put_selected(s, saved_stack.result, result);
-    else gather_rows(s, saved_stack.result, s.d_model, result);
+    const T* rows = final_rows(s, saved_stack);
+    if (!s.selected) pad<T>(s, s.cu_seqlens, rows, s.length, result);
+    else if (s.selects || s.every_row) put_selected(s, rows, result);
+    else gather_rows(s, rows, s.d_model, result);
 }
 
 }  // namespace

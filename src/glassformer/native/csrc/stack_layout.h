@@ -32,6 +32,7 @@ struct TrainingStack {
     // padding. A stack with a memory computes all rows either way.
     const int64_t* selected;
     int64_t selected_count;
+    Norm final_norm;  // of the last layer's results; weight null: none, and so if post-norm
 };
 
 // First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
@@ -121,7 +122,8 @@ struct SavedStack {
     std::vector<SavedSublayer<T>> self, cross, feed_forward;
     T* input;         // post-norm: `stream`, which every sub-layer overwrites; not available in the backward pass
     Unit<T>* memory;  // in panels
-    const T* result;
+    const T* result;  // of the last layer
+    Statistics* final_statistics;  // of the rows of `result`
     int64_t bytes;
 
     explicit SavedStack(const UnpaddedStack& s, T* stream = nullptr) {
@@ -158,6 +160,7 @@ struct SavedStack {
             feed_forward.back().hidden = arena.next<Unit<T>>(steps_of<T>(after) * s.hidden_width());
         }
         result = x;
+        final_statistics = arena.next<Statistics>(s.final_norm.weight.value ? s.last_rows : 0);
         bytes = arena.at - static_cast<char*>(s.saved);
     }
 };
