@@ -24,8 +24,9 @@ from benchmarks.random_arguments import (
 )
 from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, TokenEmbedding
 from glassformer.layers.mask import Mask
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.models.registry import build_model
 from glassformer.native import ops
@@ -154,28 +155,34 @@ def draw_rotary(rng: Draw) -> Call:
 def draw_embedding(rng: Draw) -> Call:
     d_model, vocabulary = 64 * rng.randint(1, 3), rng.choice((1, 7, 300))
     position = rng.choice((lambda: None, lambda: Sinusoidal(16, d_model), lambda: Learned(16, d_model)))()
-    module = TokenEmbedding(vocabulary, d_model, position, Dropout(0.0))
+    n_segments = rng.choice((0, 0, 1, 3))
+    segment = SegmentEmbedding(n_segments, d_model) if n_segments else None
+    norm = rng.choice((None, LayerNorm(d_model), RMSNorm(d_model)))
+    module = TokenEmbedding(vocabulary, d_model, position, Dropout(0.0), None, segment, norm)
     for parameter in module.parameters():
         nn.init.normal_(parameter)
     native: Any = native_form(module, fused=True)
     rows, length = size(rng, 20), rng.choice((size(rng, 16), size(rng, 40)))
     ids = torch.randint(vocabulary, (rows, length), dtype=rng.choice((torch.int64, torch.int32)))
     sentences = rng.choice((None, torch.rand(rows, length) < 0.7, torch.randint(3, (rows, length)).sort(1)[0]))
+    segments = torch.randint(max(1, n_segments), (rows, length)) if rng.random() < 0.7 else None
     if invalid(rng):
         if rng.random() < 0.5 and sentences is not None:
             sentences = sentences.new_ones(rows + 2, near(rng, length))
+        elif rng.random() < 0.3 and segments is not None and segments.numel() and n_segments:
+            segments.view(-1)[rng.randrange(ids.numel())] = rng.choice((-1, n_segments, 2**40))
         elif ids.numel():
             ids.view(-1)[rng.randrange(ids.numel())] = rng.choice((-1, vocabulary, 2**31 - 1, -(2**31)))
-    ids = laid_out(rng, ids)
-    results = [lambda form=form: embedded(form, ids, sentences) for form in (native, module)]
-    what = f"{list(ids.shape)} of {vocabulary}, {None if sentences is None else sentences.dtype}, {position}"
+    ids, segments = laid_out(rng, ids), None if segments is None else laid_out(rng, segments)
+    results = [lambda form=form: embedded(form, ids, sentences, segments) for form in (native, module)]
+    what = f"{list(ids.shape)} of {vocabulary}, {None if sentences is None else sentences.dtype}, {module}"
     # One row of the matrix may receive thousands of gradients of either sign.
-    precise = lambda: embedded(copy.deepcopy(module).double(), ids, sentences)  # noqa: E731
+    precise = lambda: embedded(copy.deepcopy(module).double(), ids, sentences, segments)  # noqa: E731
     return Call(*results, 1e-4, what, precise=precise)
 
 
-def embedded(form: nn.Module, ids: Tensor, sentences: Tensor | None) -> list[Tensor]:
-    x = form(ids, sentences)
+def embedded(form: nn.Module, ids: Tensor, sentences: Tensor | None, segments: Tensor | None) -> list[Tensor]:
+    x = form(ids, sentences, segments=segments)
     parameters = list(form.parameters())
     given = torch.linspace(-1, 1, x.numel()).view(x.shape).to(x.dtype)
     gradients = torch.autograd.grad(x, parameters, given, allow_unused=True)

@@ -99,9 +99,19 @@ def test_a_loss_equals_that_of_all_tokens(tmp_path_factory: pytest.TempPathFacto
     torch.testing.assert_close(loss, loss_of_all_tokens(task, state.model, batch), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("task", ["masked", "classification", "tagging", "images"])
-def test_a_run_whose_last_layer_was_computed_for_all_tokens_is_refused(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("task", "change"),
+    [
+        ("masked", "selected tokens"),
+        ("classification", "selected tokens"),
+        ("tagging", "selected tokens"),
+        ("images", "selected tokens"),
+        ("images", "final norm"),
+        ("language", "final norm"),
+    ],
+)
+def test_a_run_of_other_kernels_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernels() is None:
         pytest.skip("there are no kernels here")
@@ -110,14 +120,12 @@ def test_a_run_whose_last_layer_was_computed_for_all_tokens_is_refused(
     restore = TrainState.restore
 
     def earlier(state: TrainState, weights: Any, saved: Any, origin: str) -> None:
-        saved.values["kernels"] = saved.values["kernels"].removesuffix(", selected tokens")
+        saved.values["kernels"] = saved.values["kernels"].replace(f", {change}", "")
         restore(state, weights, saved, origin)
 
     monkeypatch.setattr(TrainState, "restore", earlier)
     values = settings(made(tmp_path_factory, task), **wide, train__max_steps=3)
-    with pytest.raises(
-        CheckpointError, match=r"kernels of version .*, but this process has .*, selected tokens; a run"
-    ):
+    with pytest.raises(CheckpointError, match=rf"kernels of version .*, but this process has .*, {change}.*; a run"):
         run_to_the_end(parse_config(values, "tiny"), tmp_path / "run", resume=True)
 
 

@@ -15,11 +15,13 @@ class Dropout(nn.Module):
     def __init__(self, p: float):
         super().__init__()
         self.p = p
-        self.set_share(1.0)
+        self.threshold = round(p * 256)
 
     def set_share(self, share: float) -> None:
         """Drop ``share`` · ``p`` from now on, as when dropout rises in the course of training."""
-        self.threshold = round(share * self.p * 256)
+        threshold = round(share * self.p * 256)
+        if threshold != self.threshold:  # an assignment to an attribute of a module takes 4 µs
+            self.threshold = threshold
 
     @property
     def rate(self) -> float:

@@ -133,12 +133,13 @@ class Embedding(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("tokens", "d_model")),
-        *((name, c_void_p) for name in ("ids", "positions", "mask", "matrix", "table")),
-        *((name, c_int64) for name in ("matrix_rows", "table_rows")),
+        *((name, c_void_p) for name in ("ids", "positions", "segments", "mask", "matrix", "table", "segment_table")),
+        *((name, c_int64) for name in ("matrix_rows", "table_rows", "segment_rows")),
+        ("norm", Norm),
         ("scale", c_float),
         ("threshold", c_int32),
         ("seed", c_uint64),
-        *((name, c_void_p) for name in ("x", "d_x", "rows", "d_rows", "d_table")),
+        *((name, c_void_p) for name in ("x", "d_x", "rows", "d_rows", "d_table", "d_segments")),
         *((name, c_int64) for name in ("n_rows", "threads")),
     )
 

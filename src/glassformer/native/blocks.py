@@ -33,7 +33,9 @@ def unsupported_class(module: nn.Module, known: Classes) -> str | None:
 
 def unsupported_norm(norm: nn.Module) -> str | None:
     reason = unsupported_class(norm, (LayerNorm, RMSNorm))
-    return reason or ("a normalization without a weight" if norm.weight is None else None)
+    if reason := reason or ("a normalization without a weight" if norm.weight is None else None):
+        return reason
+    return "a normalization without an epsilon" if norm.eps is None else None
 
 
 def heads_of(attention: MultiHeadAttention) -> tuple[int, int, int, int]:

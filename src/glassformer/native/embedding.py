@@ -1,6 +1,7 @@
 """Embeddings and the output projection in training: each in one kernel, the projection with its loss."""
 
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding, positions_in_table
 from glassformer.layers.mask import Sentences
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Offset
 from glassformer.native import abi
 from glassformer.native.library import loaded
@@ -19,7 +21,7 @@ from glassformer.taps import has_hooks
 
 
 class NativeEmbedding(TokenEmbedding):
-    """Embeddings, their positions and dropout in one pass, and their gradients in another, while training."""
+    """Embeddings, what is added to them, norm and dropout in one pass, and gradients in another, while training."""
 
     use_weight: Use = Use()
     """Node of ``weight`` in the graph; another one in modules that share it."""
@@ -34,46 +36,67 @@ class NativeEmbedding(TokenEmbedding):
         at_start = (
             isinstance(offset, int) and self.training and single_on_cpu(self.weight) and computes_gradient(self.weight)
         )
-        if not at_start or has_hooks(self.dropout) or (self.position is not None and has_hooks(self.position)):
+        parts = (self.dropout, self.position, self.segment, self.norm)
+        if not at_start or any(part is not None and has_hooks(part) for part in parts):
             return super().forward(ids, sentences, offset, segments)
         positions, table = None, None
         if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
             positions, table = positions_in_table(self.position, sentences)
         elif self.position is not None:
-            positions = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
+            positions = torch.arange(ids.size(1), device=ids.device)
             table = self.position(offset, ids.size(1))
         used = None if sentences is None else sentences != 0
-        threshold = round(256 * cast(Dropout, self.dropout).rate)
-        weight = self.use_weight(self.weight)
-        result: Tensor = _Embedded.apply(ids, used, self.scale, positions, threshold, weight, table)
+        norm = cast(LayerNorm | RMSNorm | None, self.norm)
+        settings = Embedded(
+            self.scale,
+            round(256 * cast(Dropout, self.dropout).rate),
+            None if norm is None else (cast(float, norm.eps), isinstance(norm, RMSNorm)),
+        )
+        segments, segment_table = (None, None) if self.segment is None else (segments, self.segment.weight)
+        result: Tensor = _Embedded.apply(
+            settings,
+            (ids, positions, segments, used),
+            self.use_weight(self.weight),
+            table,
+            segment_table,
+            None if norm is None else norm.weight,
+            getattr(norm, "bias", None),
+        )
         return result
 
 
-class _Embedded(torch.autograd.Function):
-    """``scale`` · matrix[ids] + table[places], with dropout; 0 where ``used`` is False.
+class Embedded(NamedTuple):
+    """Settings of an embedding."""
 
-    An id beyond the matrix raises ``IndexError``. The gradient of ``matrix`` is sparse: the rows that were read.
+    scale: float
+    threshold: int
+    """Dropout rate · 256."""
+    norm: tuple[float, bool] | None
+    """Epsilon, and whether it is RMSNorm."""
+
+
+class _Embedded(torch.autograd.Function):
+    """``scale`` · matrix[ids] + table[positions] + segment_table[segments], normalized, with dropout.
+
+    The sum is 0 where ``used`` is False. An id or a segment beyond its matrix raises ``IndexError``. The gradient of
+    ``matrix`` is sparse: the rows that were read.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        ids: Tensor,
-        used: Tensor | None,
-        scale: float,
-        positions: Tensor | None,
-        threshold: int,
-        matrix: Tensor,
-        table: Tensor | None,
+        ctx: Any, settings: Embedded, indices: tuple[Tensor | None, ...], matrix: Tensor, *weights: Tensor | None
     ) -> Tensor:
-        ids = ids.long().contiguous()
-        positions, used = (None if each is None else each.expand_as(ids).contiguous() for each in (positions, used))
-        ctx.save_for_backward(ids, positions, used)
-        ctx.settings = scale, threshold, random_seed() if threshold else 0
-        ctx.shapes = [None if each is None else each.shape for each in (matrix, table)]
+        """``weights``: the tables of positions and of segments, γ and β."""
+        ids, positions, segments, used = indices
+        ids = cast(Tensor, ids).long().contiguous()
+        positions, segments = (None if each is None else each.long() for each in (positions, segments))
+        others = [None if each is None else each.expand_as(ids).contiguous() for each in (positions, segments, used)]
+        read = (matrix, *weights) if settings.norm else ()  # the norm's gradient computes the sums again
+        ctx.save_for_backward(ids, *others, *read)
+        ctx.settings, ctx.seed = settings, random_seed() if settings.threshold else 0
+        ctx.shapes = [None if each is None else each.shape for each in (matrix, *weights)]
         x = matrix.new_empty(*ids.shape, matrix.size(1))
-        call = _embedding_call(ctx, ids, positions, used)
-        call.matrix, call.table = map(address, (matrix, table))
+        call = _embedding_call(ctx, (ids, *others), (matrix, *weights))
         call.x = x.data_ptr()
         loaded().embed(call, False)
         return x
@@ -82,28 +105,38 @@ class _Embedded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
         d_x = d_x.contiguous()
-        (matrix_shape, table_shape), (needs_matrix, needs_table) = ctx.shapes, ctx.needs_input_grad[-2:]
-        ids, positions, used = ctx.saved_tensors
-        call = _embedding_call(ctx, ids, positions, used)
+        ids = ctx.saved_tensors[0]
+        call = _embedding_call(ctx, ctx.saved_tensors[:4], ctx.saved_tensors[4:])
         call.d_x = d_x.data_ptr()
+        needs_matrix, *needed = ctx.needs_input_grad[2:]
         rows = torch.empty_like(ids).flatten() if needs_matrix else None
         d_rows = d_x.new_empty(call.tokens, call.d_model) if needs_matrix else None
-        d_table = d_x.new_empty(table_shape) if needs_table else None
-        call.rows, call.d_rows, call.d_table = map(address, (rows, d_rows, d_table))
+        needed[2:] = [bool(ctx.settings.norm)] * 2  # the kernel writes both
+        tables = zip(ctx.shapes[1:], needed, strict=True)
+        gradients = [d_x.new_empty(shape) if shape is not None and needs else None for shape, needs in tables]
+        call.rows, call.d_rows, call.d_table, call.d_segments = map(address, (rows, d_rows, *gradients[:2]))
+        call.norm.weight.gradient, call.norm.bias.gradient = map(address, gradients[2:])
         loaded().embed(call, True)
         d_matrix = None
         if rows is not None and d_rows is not None:
             read = rows[None, : call.n_rows], d_rows[: call.n_rows]
-            d_matrix = torch.sparse_coo_tensor(*read, matrix_shape, check_invariants=False, is_coalesced=True)
-        return None, None, None, None, None, d_matrix, d_table
+            d_matrix = torch.sparse_coo_tensor(*read, ctx.shapes[0], check_invariants=False, is_coalesced=True)
+        return None, None, d_matrix, *gradients
 
 
-def _embedding_call(ctx: Any, ids: Tensor, positions: Tensor | None, used: Tensor | None) -> abi.Embedding:
-    (rows, d_model), table = ctx.shapes
-    call = abi.Embedding(ids.numel(), d_model, ids.data_ptr())
-    call.positions, call.mask = address(positions), address(used)
-    call.matrix_rows, call.table_rows = rows, 0 if table is None else table[0]
-    call.scale, call.threshold, call.seed = ctx.settings
+def _embedding_call(ctx: Any, indices: Sequence[Tensor | None], weights: Sequence[Tensor | None]) -> abi.Embedding:
+    """``weights``: as ``_Embedded`` has them, the matrix first; none where the kernel reads none."""
+    (rows, d_model), table, segment_table, *_ = ctx.shapes
+    call = abi.Embedding(cast(Tensor, indices[0]).numel(), d_model)
+    call.ids, call.positions, call.segments, call.mask = map(address, indices)
+    call.matrix_rows = rows
+    call.table_rows, call.segment_rows = (0 if shape is None else shape[0] for shape in (table, segment_table))
+    if weights:
+        call.matrix, call.table, call.segment_table = map(address, weights[:3])
+    if ctx.settings.norm:
+        call.norm.weight.value, call.norm.bias.value = map(address, weights[3:])
+        call.norm.epsilon, call.norm.rms = ctx.settings.norm
+    call.scale, call.threshold, call.seed = ctx.settings.scale, ctx.settings.threshold, ctx.seed
     call.threads = torch.get_num_threads()
     return call
 

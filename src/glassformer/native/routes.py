@@ -14,12 +14,12 @@ from torch import nn
 from glassformer.errors import ConfigError
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.embedding import OutputProjection, PatchEmbedding, SegmentEmbedding, TokenEmbedding
 from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.models.bert import BERT
 from glassformer.models.device import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.models.vit import ViT
-from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks, unsupported_norm
+from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks, unsupported_class, unsupported_norm
 from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
@@ -60,9 +60,11 @@ def arithmetic_of(model: nn.Module, routes: Sequence[Route]) -> str:
     """Version of the sums and random numbers of the kernels that train ``model``; empty if none do."""
     if not any(route.engine.startswith("native") for route in routes):
         return ""
-    whole = any(route.part == "encoder" and route.engine == "native" for route in routes)
-    # Former versions computed the last layer for all tokens, with other dropout.
-    return loaded().arithmetic + (", selected tokens" if whole and isinstance(model, (BERT, ViT)) else "")
+    whole = {route.part for route in routes if route.engine == "native"}
+    # Former versions computed the last layer for all tokens, with other dropout, and the last norm by PyTorch.
+    selects = "encoder" in whole and isinstance(model, (BERT, ViT))
+    ends_in_norm = any(getattr(model.get_submodule(part), "final_norm", None) for part in whole - {UPDATE})
+    return loaded().arithmetic + ", selected tokens" * selects + ", final norm" * ends_in_norm
 
 
 def describe(routes: Sequence[Route]) -> str:
@@ -191,8 +193,11 @@ def _unavailable(model: nn.Module, engine: Engine, device: torch.device) -> str 
 
 
 def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
-    if embedding.segment is not None or embedding.norm is not None:
-        return "no kernel for segments or a normalization"
+    segment, norm = embedding.segment, embedding.norm
+    if segment is not None and (reason := unsupported_class(segment, (SegmentEmbedding,))):
+        return reason
+    if norm is not None and (reason := unsupported_norm(norm)):
+        return reason
     if not isinstance(embedding.position, Sinusoidal | Learned | None):
         return f"no kernel for {type(embedding.position).__name__} positions"
     if type(embedding.dropout) is not Dropout:
@@ -201,7 +206,7 @@ def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
 
 
 def _unsupported_projection(model: nn.Module, projection: OutputProjection, low: bool) -> str | None:
-    if not any(isinstance(child, TokenEmbedding) for child in model.children()):
+    if not any(isinstance(child, (TokenEmbedding, PatchEmbedding)) for child in model.children()):
         return "no vocabulary"
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     low = low or any(stack.dtype == torch.bfloat16 for stack in stacks)
@@ -240,8 +245,6 @@ def _unsupported_final_norm(norm: nn.Module, block: Block) -> str | None:
         return reason
     if not block.feed_forward_norm.pre:
         return "a final normalization after post-norm layers"
-    if norm.eps is None:
-        return "a normalization without an epsilon"
     if {parameter.dtype for parameter in norm.parameters()} != {block.feed_forward.inner.weight.dtype}:
         return "weights of several types"
     return _unsupported_strides(norm)
@@ -252,8 +255,6 @@ def _unsupported_block(block: Block) -> str | None:
     norms = [module.norm for module in block.children() if isinstance(module, AddNorm)]
     if len({(type(norm), norm.eps) for norm in norms}) > 1:
         return "normalizations that differ"
-    if norms[0].eps is None:
-        return "a normalization without an epsilon"
     if len({parameter.dtype for parameter in block.parameters()}) > 1:
         return "weights of several types"
     return _unsupported_strides(block) or _unsupported_widths(block)

@@ -11,15 +11,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.block import Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.mask import Mask
 from glassformer.native import abi
 from glassformer.native.library import loaded
 from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables
+
+NORMS = "self_attention_norm", "cross_attention_norm", "feed_forward_norm"
+ATTENTIONS = "self_attention", "cross_attention"
 
 
 class NativeStack(Stack):
@@ -57,7 +58,7 @@ class NativeStack(Stack):
             memory_dense = memory_mask.dense(x.size(1), memory.size(1), x.device)
         modules = [part for block in self.layers for _, part in parts_of(block)]
         modules += [] if self.final_norm is None else [self.final_norm]
-        weights = [each for part in modules for each in (part.weight, getattr(part, "bias", None))]  # RMSNorm has none
+        weights = [weight for part in modules for weight in _weights_of(part)]
         result: Tensor = _Stack.apply(
             self.settings, rates, (dense, memory_dense), tables, selected, x, memory, *weights
         )
@@ -85,9 +86,16 @@ class NativeStack(Stack):
 
     def _dropout_rates(self) -> tuple[int, int] | None:
         """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
-        parts = [part for block in self.layers for part in block.children()]
-        residual = {cast(Dropout, part.dropout).rate for part in parts if isinstance(part, AddNorm)}
-        attention = {cast(Dropout, part.dropout).rate for part in parts if isinstance(part, MultiHeadAttention)}
+        blocks = [block._modules for block in self.layers]
+        residual, attention = (
+            {
+                cast(Dropout, part._modules["dropout"]).rate
+                for block in blocks
+                for name in names
+                if (part := block.get(name)) is not None
+            }
+            for names in (NORMS, ATTENTIONS)
+        )
         if len(residual) > 1 or len(attention) > 1:
             return None
         return round(256 * residual.pop()), round(256 * attention.pop())
@@ -115,20 +123,28 @@ class StackSettings:
     """The same of the one after the last layer, whose weights are passed last."""
 
 
-def parts_of(block: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Modules of ``block`` that have weights, under the names that ``abi.Layer`` gives them."""
-    block = cast(Block, block)
-    wraps = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
-    yield from ((name, wrap.norm) for name, wrap in zip(abi.Layer.NORMS, wraps, strict=True) if wrap is not None)
-    names = abi.Layer.SELF, abi.Layer.CROSS
-    for group, attention in zip(names, (block.self_attention, block.cross_attention), strict=True):
-        if attention is not None:
-            projections = attention.query, attention.key, attention.value, attention.output
-            yield from zip(group, projections, strict=True)
-    if isinstance(block.feed_forward, GatedFeedForward):
-        yield "gate", block.feed_forward.gate
-    yield "inner", block.feed_forward.inner
-    yield "outer", block.feed_forward.outer
+def parts_of(block: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules of ``block`` that have weights, under the names that ``abi.Layer`` gives them.
+
+    It reads the dictionaries of the modules: each attribute of a module would cost 1 µs, a hundred times a step.
+    """
+    children = block._modules
+    for name, wrap in zip(abi.Layer.NORMS, NORMS, strict=True):
+        if (module := children.get(wrap)) is not None:
+            yield name, cast(nn.Module, module._modules["norm"])
+    for names, attention in zip((abi.Layer.SELF, abi.Layer.CROSS), ATTENTIONS, strict=True):
+        if (module := children.get(attention)) is not None:
+            for name, projection in zip(names, abi.Layer.SELF, strict=True):
+                yield name, cast(nn.Module, module._modules[projection])
+    products = cast(nn.Module, children["feed_forward"])._modules
+    for name in abi.Layer.FEED_FORWARD:
+        if (product := products.get(name)) is not None:
+            yield name, product
+
+
+def _weights_of(part: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+    """Weight and bias; RMSNorm has none."""
+    return part._parameters["weight"], part._parameters.get("bias")
 
 
 class _Stack(torch.autograd.Function):
@@ -189,16 +205,13 @@ def _stack_call(
     gradients: Sequence[Tensor | None] = (),
 ) -> abi.TrainingStack:
     settings = ctx.settings
-    layers = (abi.Layer * (len(weights) // (2 * len(settings.parts))))()
+    layers = _layers(settings, len(weights) // (2 * len(settings.parts)))
     addresses = (c_void_p * (sizeof(layers) // sizeof(c_void_p))).from_buffer(layers)  # names cost 1 µs each
     indices = _address_indices(settings.parts, len(layers))  # the final norm's weights are behind those of the layers
     for i, weight in zip(indices, weights):
         addresses[i] = address(weight)
     for i, gradient in zip(indices, gradients):
         addresses[i + 1] = address(gradient)
-    for layer in layers:
-        for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
-            norm.epsilon, norm.rms = settings.norm
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = abi.TrainingStack(len(layers), batch, *lengths, d_model)
@@ -221,6 +234,19 @@ def _stack_call(
         if gradients:
             norm.weight.gradient, norm.bias.gradient = map(address, gradients[-2:])
     return call
+
+
+def _layers(settings: StackSettings, count: int) -> Any:
+    """An array of layers with the settings of their norms."""
+    return (abi.Layer * count).from_buffer_copy(_empty_layer(settings.norm) * count)
+
+
+@functools.cache
+def _empty_layer(norm_settings: tuple[float, bool]) -> bytes:
+    layer = abi.Layer()
+    for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
+        norm.epsilon, norm.rms = norm_settings
+    return bytes(layer)
 
 
 @functools.cache

@@ -61,6 +61,18 @@ def projection_loss(
     return projected_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)
 
 
+def class_loss(
+    projection: OutputProjection,
+    hidden: Float[Tensor, "examples d_model"],
+    target: Int[Tensor, " examples"],
+    smoothing: float,
+) -> Loss:
+    """The same for few classes, whose logits take little memory: PyTorch needs no blocks of rows for them."""
+    if isinstance(projection, NativeOutputProjection):
+        return projection_loss(projection, hidden, target, smoothing)
+    return cross_entropy(projection(hidden), target, smoothing)
+
+
 def projected_cross_entropy(
     hidden: Float[Tensor, "tokens d_model"],
     weight: Float[Tensor, "vocab d_model"],

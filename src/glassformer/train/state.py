@@ -292,7 +292,8 @@ class TrainState:
 
     def _check_engine(self, saved: dict[str, Any], origin: str) -> None:
         """Raise ``CheckpointError`` if another engine, or other kernels, trained the run: bits would differ."""
-        before = saved.get("kernels", self._kernels()) or ""  # 0 in the earliest versions, without kernels
+        now = self._kernels()
+        before = saved.get("kernels", now) or ""  # 0 in the earliest versions, without kernels
         routes = [[route.part, route.engine] for route in self.routes]
         stored = [one[:2] for one in saved.get("routes", self._early_routes(before))]
         if stored != routes:
@@ -300,12 +301,13 @@ class TrainState:
             engines = {engine for _, engine in stored}
             native = any(engine.startswith("native") for engine in engines)
             choice = "auto with the kernels" if native else "compile" if "compile" in engines else "torch"
-            way_out = "" if "an earlier version" in engines else f"set train.engine={choice}, or "
+            earlier = "an earlier version" in engines or "" != before != now != ""  # no setting chooses its kernels
+            way_out = "resume with the version that began the run" if earlier else f"set train.engine={choice}"
             raise CheckpointError(
                 f"{origin}: trained with {parts or 'other parts'}, but this process has {describe(self.routes)}; a run "
-                f"continues exactly only on the same engine; {way_out}start a new run"
+                f"continues exactly only on the same engine; {way_out}, or start a new run"
             )
-        if before != (now := self._kernels()):
+        if before != now:
             raise CheckpointError(
                 f"{origin}: trained with kernels of version {before or 'none'}, but this process has {now or 'none'}; "
                 "a run continues exactly only with the same kernels; resume with the glassformer version and the kind "

@@ -92,8 +92,9 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
 
 def set_dropout(dropouts: Sequence[Dropout], step: int, warmup_steps: int) -> None:
     """Set the dropout of this step, a function of the step alone, so that a resumed run continues it."""
+    share = min(1.0, step / warmup_steps) if warmup_steps else 1.0
     for module in dropouts:
-        module.set_share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
+        module.set_share(share)
 
 
 def probe_memory(state: TrainState) -> None:

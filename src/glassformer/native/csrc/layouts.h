@@ -51,8 +51,9 @@ static std::string layout_of(const std::string& name) {
         F(kv_heads)
     )
     STRUCT(
-        Embedding, F(tokens) F(d_model) F(ids) F(positions) F(mask) F(matrix) F(table) F(matrix_rows) F(table_rows)
-        F(scale) F(threshold) F(seed) F(x) F(d_x) F(rows) F(d_rows) F(d_table) F(n_rows) F(threads)
+        Embedding, F(tokens) F(d_model) F(ids) F(positions) F(segments) F(mask) F(matrix) F(table) F(segment_table)
+        F(matrix_rows) F(table_rows) F(segment_rows) F(norm) F(scale) F(threshold) F(seed) F(x) F(d_x) F(rows) F(d_rows)
+        F(d_table) F(d_segments) F(n_rows) F(threads)
     )
     STRUCT(
         Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)

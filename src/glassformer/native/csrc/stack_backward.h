@@ -1,5 +1,6 @@
 // Gradients of a stack of layers, from the last sub-layer to the first.
 #pragma once
+#include "norm_sums.h"
 #include "stack_forward.h"
 
 namespace {
@@ -60,29 +61,6 @@ auto gradients_of(
         put(sums, PANEL, static_cast<T*>(linear.weight.gradient) + output * inputs + column);
     };
     return weight_gradient_product(d_y, outputs, x, inputs, steps_of<T>(rows), put_products, put_sums);
-}
-
-// Gradients of γ and β, summed over the chunks of rows.
-template <class T>
-auto norm_gradient(const float* sums, int64_t rows, int64_t size, const Parameter& weight, const Parameter& bias) {
-    return loop(size, COLUMN_BLOCK, [=](int64_t from, int64_t end) {
-        for (int64_t i = from; i < end; i += LANES) {
-            Floats gamma = {}, beta = {};
-            for (int64_t chunk = 0; chunk * CHUNK < rows; chunk++) {
-                gamma += load(sums + chunk * 2 * size + i);
-                beta += load(sums + chunk * 2 * size + size + i);
-            }
-            write(static_cast<T*>(weight.gradient) + i, gamma);
-            if (bias.gradient) write(static_cast<T*>(bias.gradient) + i, beta);
-        }
-    });
-}
-
-float* sums_of_chunks(int64_t rows, int64_t d) {
-    const int64_t count = (rows + CHUNK - 1) / CHUNK * 2 * d;
-    auto sums = workspace<float>(NORM_SUMS, count);
-    std::fill(sums, sums + count, 0.0f);
-    return sums;
 }
 
 // One row of a panel, from `column` on; a unit of bfloat16 has two rows.

@@ -10,7 +10,7 @@ from glassformer.data.config import ImageConfig
 from glassformer.data.images import ImageBatch, image_batches, ordered_images, prepare_images
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
-from glassformer.train.loss import Loss, cross_entropy
+from glassformer.train.loss import Loss, class_loss
 from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, sized_by_data
 from glassformer.train.tasks.encoder import naming_scores
 
@@ -55,8 +55,8 @@ class ImageClassification:
         return ViT(self._model_config)
 
     def loss(self, model: ViT, batch: ImageBatch) -> Loss:
-        logits = model.output_projection(model.class_tokens(batch.images))  # forward() computes the patches too
-        return cross_entropy(logits, batch.labels, self.config.train.label_smoothing)
+        hidden = model.class_tokens(batch.images)  # forward() computes the patches too
+        return class_loss(model.output_projection, hidden, batch.labels, self.config.train.label_smoothing)
 
     @torch.inference_mode()
     def validate(self, model: ViT) -> dict[str, float]:
