@@ -194,7 +194,8 @@ class ParameterState(Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("value", "gradient", "step", "exp_avg", "exp_avg_sq", "average", "bf16_copy")),
         ("count", c_int64),
-        *((name, c_float) for name in ("rate", "correction", "decay")),
+        ("learning_rate", c_double),
+        ("decay", c_float),
         ("bfloat16", c_int32),
     )
 

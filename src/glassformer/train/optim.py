@@ -156,19 +156,15 @@ class NativeUpdate:
     def apply(self) -> None:
         optimizer, config, call = self.state.optimizer, self.state.config.optimizer, self.call
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        weights = [weight for (weight, _, _), _ in self.weights]
-        moments = [_moments(optimizer, weight) for weight in weights]
-        steps = (torch.stack([each["step"] for each in moments]) + 1).tolist()  # the kernel counts them too
+        for parameter, ((weight, _, _), _) in zip(self.parameters, self.weights, strict=True):
+            moments, group = _moments(optimizer, weight), groups[id(weight)]
+            parameter.step = moments["step"].data_ptr()  # the kernel counts it too
+            parameter.exp_avg, parameter.exp_avg_sq = moments["exp_avg"].data_ptr(), moments["exp_avg_sq"].data_ptr()
+            parameter.learning_rate = group["lr"]
+            parameter.decay = 1 - group["lr"] * group["weight_decay"]
         call.beta1, call.beta2 = config.betas
         call.epsilon, call.ema_rate = config.epsilon, 1 - self.state.average_decay
         call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
-        for parameter, weight, moment, step in zip(self.parameters, weights, moments, steps, strict=True):
-            group = groups[id(weight)]
-            parameter.step = moment["step"].data_ptr()
-            parameter.exp_avg, parameter.exp_avg_sq = moment["exp_avg"].data_ptr(), moment["exp_avg_sq"].data_ptr()
-            parameter.rate = group["lr"] / (1 - call.beta1**step)
-            parameter.correction = 1 / math.sqrt(1 - call.beta2**step)
-            parameter.decay = 1 - group["lr"] * group["weight_decay"]
         self.kernels.update(call)
 
 

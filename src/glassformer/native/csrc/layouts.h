@@ -68,8 +68,8 @@ static std::string layout_of(const std::string& name) {
         F(selected) F(selected_count) F(final_norm)
     )
     STRUCT(
-        ParameterState, F(value) F(gradient) F(step) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)
-        F(correction) F(decay) F(bfloat16)
+        ParameterState, F(value) F(gradient) F(step) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count)
+        F(learning_rate) F(decay) F(bfloat16)
     )
     STRUCT(
         Update, F(parameters) F(count) F(squared_norm) F(scale) F(beta1) F(beta2) F(epsilon) F(ema_rate) F(threads)

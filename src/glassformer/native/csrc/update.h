@@ -4,6 +4,7 @@
 #include "simd.h"
 #include "thread_pool.h"
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #define WEIGHTS_AT_ONCE 16384
@@ -17,9 +18,9 @@ struct ParameterState {  // of one tensor
     float* average;               // or null
     uint16_t* bf16_copy;          // or null
     int64_t count;
-    float rate, correction;  // α / (1 − β1ᵗ) and 1 / √(1 − β2ᵗ)
-    float decay;             // factor on the weight, decoupled from the gradient (AdamW)
-    int32_t bfloat16;        // 1: the gradient is bfloat16
+    double learning_rate;  // α
+    float decay;           // factor on the weight, decoupled from the gradient (AdamW)
+    int32_t bfloat16;      // 1: the gradient is bfloat16
 };
 
 struct Update {
@@ -101,7 +102,18 @@ static inline void fetch_ahead(const ParameterState& parameter, int64_t i) {
     if (parameter.average) __builtin_prefetch(parameter.average + at, 1);
 }
 
-static void update_range(const Update& update, const WeightRange& range) {
+// α / (1 − β1ᵗ) and 1 / √(1 − β2ᵗ).
+struct StepSize { float rate, correction; };
+
+static StepSize step_size_of(const Update& update, const ParameterState& parameter) {
+    const double step = *parameter.step;
+    return {
+        static_cast<float>(parameter.learning_rate / (1 - std::pow(static_cast<double>(update.beta1), step))),
+        static_cast<float>(1 / std::sqrt(1 - std::pow(static_cast<double>(update.beta2), step)))
+    };
+}
+
+static void update_range(const Update& update, const WeightRange& range, StepSize size) {
     const ParameterState& parameter = *range.parameter;
     for (int64_t i = range.from; i < range.to; i += LANES) {
         const int64_t count = range.to - i;
@@ -113,7 +125,7 @@ static void update_range(const Update& update, const WeightRange& range) {
         Floats variance = read_partial(parameter.exp_avg_sq + i, count);
         mean += (gradient - mean) * (1 - update.beta1);
         variance = variance * update.beta2 + gradient * gradient * (1 - update.beta2);
-        value -= mean * parameter.rate / (square_root(variance) * parameter.correction + update.epsilon);
+        value -= mean * size.rate / (square_root(variance) * size.correction + update.epsilon);
         write_partial(parameter.exp_avg + i, mean, count), write_partial(parameter.exp_avg_sq + i, variance, count);
         write_partial(parameter.value + i, value, count);
         if (parameter.bf16_copy) write_partial(parameter.bf16_copy + i, value, count);
@@ -127,6 +139,12 @@ static void update_range(const Update& update, const WeightRange& range) {
 static void update_weights(const Update& update) {
     const auto all = weight_ranges(update);
     const auto parts = static_cast<int64_t>(all.size());
-    for (int64_t i = 0; i < update.count; i++) *update.parameters[i].step += 1;
-    parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) { update_range(update, all[part]); });
+    std::vector<StepSize> sizes(update.count);
+    for (int64_t i = 0; i < update.count; i++) {
+        *update.parameters[i].step += 1;
+        sizes[i] = step_size_of(update, update.parameters[i]);
+    }
+    parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) {
+        update_range(update, all[part], sizes[all[part].parameter - update.parameters]);
+    });
 }
