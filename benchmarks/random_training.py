@@ -31,6 +31,7 @@ from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.models.registry import build_model
 from glassformer.native import ops
 from glassformer.native.forms import native_form
+from glassformer.native.gradients import add_, scale_
 from glassformer.train.config import OptimizerConfig
 from glassformer.train.distributed import ALONE
 from glassformer.train.loss import projection_loss
@@ -299,7 +300,32 @@ def visible(mask: Tensor | None, x: Tensor) -> Tensor:
     return seen.flip(1).cumsum(1).flip(1) > 0
 
 
-# The update
+# Gradients, and the update
+
+
+def draw_scale(rng: Draw) -> Call:
+    x = tensor(rng, size(rng, 400), size(rng), dtype=rng.choice((torch.float32, torch.bfloat16)))
+    factor = torch.tensor(rng.choice((0.0, 1.0, 1 / 1873, -3.5, math.inf)))
+    what = f"{list(x.shape)} {x.dtype} · {factor.item()}"
+    return Call(lambda: [scale_(x.clone(), factor)], lambda: [x * factor], 0.0, what)
+
+
+def draw_add_rows(rng: Draw) -> Call:
+    n_rows, width = rng.choice((1, 7, 300)), size(rng, 200)
+    total = tensor(rng, n_rows, width).contiguous()  # PyTorch adds to others, and does not check the rows
+    rows = torch.randperm(n_rows)[: rng.randint(0, n_rows)].sort().values
+    if invalid(rng) and len(rows):
+        rows[rng.randrange(len(rows))] = rng.choice((-n_rows - 1, n_rows, 2**40))
+    values = tensor(rng, len(rows), width)
+    gradient = torch.sparse_coo_tensor(rows[None], values, (n_rows, width), check_invariants=False, is_coalesced=True)
+
+    def expected() -> list[Tensor]:
+        result = total.clone()
+        result[rows] += values
+        return [result]
+
+    what = f"{len(rows)} rows of {[n_rows, width]}"
+    return Call(lambda: [add_(total.clone(), gradient)], expected, 0.0, what)
 
 
 def draw_update(rng: Draw) -> Call:
@@ -359,5 +385,7 @@ TRAINING = {
     "embedding": Kernel(draw_embedding, 1e-4),
     "loss": Kernel(draw_loss, 0.1),
     "stack": Kernel(draw_stack, 0.25),
+    "scale": Kernel(draw_scale, 0.0),
+    "add_rows": Kernel(draw_add_rows, 0.0),
     "update": Kernel(draw_update, 1e-2),
 }

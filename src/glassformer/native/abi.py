@@ -188,6 +188,18 @@ class TrainingStack(Structure):
     )
 
 
+class RowSum(Structure):
+    """Rows that are added to those of a matrix; see gradients.h."""
+
+    _fields_ = (
+        ("rows", c_void_p),
+        *((name, c_int64) for name in ("count", "width", "matrix_rows")),
+        ("values", c_void_p),
+        ("matrix", c_void_p),
+        ("threads", c_int64),
+    )
+
+
 class ParameterState(Structure):
     """State of one parameter in an update: weight, gradient, step, moments, average, bfloat16 copy; see update.h."""
 

@@ -14,6 +14,7 @@ from glassformer.layers.mask import Sentences
 from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Offset
 from glassformer.native import abi
+from glassformer.native.gradients import scale_
 from glassformer.native.library import loaded
 from glassformer.native.ops import address, computes_gradient, random_seed, single_on_cpu
 from glassformer.native.shared_matrix import Use
@@ -192,7 +193,7 @@ class _CrossEntropy(torch.autograd.Function):
         if gradients is None:
             hidden, weight, bias, target = ctx.saved_tensors
             _, gradients = _projected_loss(hidden, weight, bias, target, ctx.smoothing, True)
-        return *(None if gradient is None else gradient.mul_(d_loss) for gradient in gradients), None, None
+        return *(None if gradient is None else scale_(gradient, d_loss) for gradient in gradients), None, None
 
 
 def _projected_loss(

@@ -7,7 +7,7 @@ import os
 import platform
 import threading
 import warnings
-from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
 from glassformer.errors import ConfigError
@@ -24,6 +24,7 @@ from glassformer.native.abi import (
     ProjectedLoss,
     RotaryTables,
     Rotation,
+    RowSum,
     TrainingStack,
     Update,
 )
@@ -66,6 +67,8 @@ class Kernels:
         """True if stacks can train in bfloat16."""
         self.stack_bytes = _function(library.stack_bytes, POINTER(TrainingStack), POINTER(c_int64))
         self.train_stack = _function(library.train_stack, POINTER(TrainingStack), c_int32)
+        self.scale = _function(library.scale_numbers, c_void_p, c_int64, c_int32, c_float, c_int64)
+        self.add_rows = _function(library.add_matrix_rows, POINTER(RowSum))
         self.measure = _function(library.measure_gradients, POINTER(Update))
         self.update = _function(library.update_all, POINTER(Update))
         self.projected_loss = _function(library.projected_cross_entropy, POINTER(ProjectedLoss))

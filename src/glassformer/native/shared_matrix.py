@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from glassformer.native.gradients import add_
+
 
 class SharedMatrix:
     """A parameter for each of ``n_uses`` modules, with a node that sums the gradients of all of them in place.
@@ -89,5 +91,5 @@ class _Uses(torch.autograd.Function):
             if gradient is not None and total is None:
                 total = gradient.to_dense() if gradient.is_sparse else gradient
             elif gradient is not None and total is not None:
-                total.add_(gradient)
+                total = add_(total, gradient)
         return total, None

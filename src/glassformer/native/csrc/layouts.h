@@ -3,6 +3,7 @@
 #pragma once
 #include "beam_steps.h"
 #include "embedding.h"
+#include "gradients.h"
 #include "loss.h"
 #include "products.h"
 #include "stack_forward.h"
@@ -67,6 +68,7 @@ static std::string layout_of(const std::string& name) {
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(float_x) F(threads)
         F(selected) F(selected_count) F(final_norm)
     )
+    STRUCT(RowSum, F(rows) F(count) F(width) F(matrix_rows) F(values) F(matrix) F(threads))
     STRUCT(
         ParameterState, F(value) F(gradient) F(step) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count)
         F(learning_rate) F(decay) F(bfloat16)
