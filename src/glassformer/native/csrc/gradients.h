@@ -16,7 +16,7 @@ static void scale(T* x, int64_t count, float factor, int64_t threads) {
     });
 }
 
-// Values [count, width] that are added to some rows of a matrix, to each at most once.
+// Values [count, width] to be added to rows of a matrix. No row occurs twice.
 struct RowSum {
     const int64_t* rows;
     int64_t count, width, matrix_rows;
