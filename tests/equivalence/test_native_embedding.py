@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import SegmentEmbedding, TokenEmbedding
@@ -159,7 +160,7 @@ def test_a_token_beyond_the_vocabulary_is_refused(wrong: int, in_one_pass: list[
 
 @pytest.mark.parametrize("wrong", [-1, 3])
 def test_a_segment_beyond_the_table_is_refused(wrong: int, in_one_pass: list[bool]) -> None:
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="a segment is outside the 3 of the model"):
         made("learned", segments=True)(torch.tensor([[3, 4]]), segments=torch.tensor([[0, wrong]]))
 
 
@@ -189,6 +190,45 @@ def test_weights_that_change_before_the_gradient_are_noticed(in_one_pass: list[b
         module.weight.zero_()
     with pytest.raises(RuntimeError, match="inplace"):
         x.sum().backward()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_saved_tensors_may_be_stored_elsewhere(norm: str, in_one_pass: list[bool]) -> None:
+    """As checkpointing does: each unpacking makes new tensors."""
+    module, some = made("learned", segments=True, norm=NORMS[norm]), ids()
+    module(some).square().sum().backward()
+    expected = [p.grad.clone() for p in module.parameters()]
+    module.zero_grad()
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x.clone()):
+        x = module(some)
+        x.square().sum().backward()
+    assert all(torch.equal(p.grad, one) for p, one in zip(module.parameters(), expected, strict=True))
+    checkpoint(lambda some: module(some).square().sum(), some, use_reentrant=False).backward()
+    assert in_one_pass == [True] * 4
+
+
+@pytest.mark.parametrize("part", ["position", "segment", "norm", "dropout"])
+def test_a_hook_on_a_part_is_called(part: str, in_one_pass: list[bool]) -> None:
+    module, calls = made("learned", segments=True, norm=LayerNorm), []
+    expected = module(ids())
+    module.get_submodule(part).register_forward_hook(lambda *_: calls.append(1))
+    torch.manual_seed(0)
+    module(ids())
+    assert calls == [1]
+    assert expected.requires_grad
+    assert in_one_pass == [True]
+
+
+@pytest.mark.parametrize("change", ["segments in bfloat16", "no normalization"])
+def test_a_module_that_changed_is_computed_as_it_is(change: str, in_one_pass: list[bool]) -> None:
+    module, some = made("learned", segments=True, norm=LayerNorm), ids()
+    if change == "no normalization":
+        module.norm = torch.nn.Identity()
+    else:
+        module.segment.bfloat16()
+    expected = TokenEmbedding.forward(module, some)
+    torch.testing.assert_close(module(some), expected)
+    assert in_one_pass == []
 
 
 def test_embedding_under_a_trace_or_in_decoding_uses_single_operations(in_one_pass: list[bool]) -> None:

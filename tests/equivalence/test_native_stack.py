@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from glassformer.layers.block import Stack
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.models.device import cast_stacks
 from glassformer.models.registry import build_model
 from glassformer.native import abi, accelerate, ops, route
@@ -505,6 +507,44 @@ def test_a_hook_of_either_model_is_called_and_changes_no_number(side: str) -> No
     torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
     for name, gradient in expected_gradients.items():
         torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-4)
+
+
+def test_a_hook_on_the_final_norm_is_called() -> None:
+    made, calls = model(norm_order="pre"), []
+    made.encoder.final_norm.register_forward_hook(lambda *_: calls.append(1))
+    with as_a_whole() as whole:
+        accelerate(made).hidden(*pairs(20, True))
+    assert whole == [False, True]
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("order", "norm"), [("pre", None), ("pre", RMSNorm(64)), ("pre", nn.Identity()), ("post", LayerNorm(64))]
+)
+def test_a_final_norm_that_was_exchanged_is_computed_as_it_is(order: str, norm: nn.Module | None) -> None:
+    made, x = model(norm_order=order), torch.randn(3, 7, 64)
+    form = accelerate(made).encoder
+    form.final_norm = made.encoder.final_norm = norm
+    with as_a_whole() as whole:
+        found = form(x.requires_grad_())
+    assert whole == [False]
+    torch.testing.assert_close(found, made.encoder(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["layers.0.feed_forward.inner", "layers.1.self_attention.query", "final_norm"])
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_parametrized_weights_are_read(part: str, name: str) -> None:
+    class Twice(nn.Module):
+        def forward(self, weight: Tensor) -> Tensor:
+            return 2 * weight
+
+    made, x = model(norm_order="pre"), torch.randn(3, 7, 64, requires_grad=True)
+    form = accelerate(made).encoder
+    register_parametrization(form.get_submodule(part), name, Twice())
+    found = form(x)
+    with block_by_block():
+        expected = form(x)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_trace_of_the_model_or_its_accelerated_form_goes_block_by_block() -> None:

@@ -227,7 +227,9 @@ def test_a_state_without_routes_is_refused_if_the_results_would_differ(
     message = (
         r"step_00000002: trained with the model by an earlier version, but .*; a run continues exactly only on the"
     )
-    with pytest.raises(CheckpointError, match=rf"{message} same engine; start a new run$"):
+    with pytest.raises(
+        CheckpointError, match=rf"{message} same engine; resume with the version .*, or start a new run$"
+    ):
         resume_without_routes(tiny, tmp_path / "run", changes)
 
 

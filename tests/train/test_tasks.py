@@ -94,9 +94,46 @@ def test_a_loss_equals_that_of_all_tokens(tmp_path_factory: pytest.TempPathFacto
     values["train"]["engine"] = engine
     state = build(parse_config(values, "tiny"))
     batch = state.batches.next()
-    loss = state.task.loss(state.model, batch).loss
+    loss = state.task.loss(state.compute_model, batch).loss
     assert loss.isfinite()
     torch.testing.assert_close(loss, loss_of_all_tokens(task, state.model, batch), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mixup", [0.0, 0.4])
+def test_a_loss_of_images_and_its_gradients_are_those_of_all_logits(
+    tmp_path_factory: pytest.TempPathFactory, mixup: float
+) -> None:
+    """The labels may be probabilities of the classes."""
+    values = settings(made(tmp_path_factory, "images"), model__d_model=64, model__d_ff=64, model__dropout=0.0)
+    values["data"]["augment"], values["train"]["label_smoothing"] = {"mixup": mixup}, 0.1
+    state = build(parse_config(values, "tiny"))
+    batch = state.batches.next()
+    assert batch.labels.is_floating_point() == bool(mixup)
+    found = state.task.loss(state.compute_model, batch).loss
+    expected = cross_entropy(state.model(batch.images), batch.labels, reduction="sum", label_smoothing=0.1)
+    weights = list(state.model.parameters())
+    for one, other in zip(
+        (found, *torch.autograd.grad(found, weights)), (expected, *torch.autograd.grad(expected, weights)), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_label_that_no_class_has_is_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    values = settings(made(tmp_path_factory, "images"), model__d_model=64, model__d_ff=64)
+    state = build(parse_config(values, "tiny"))
+    batch = state.batches.next()
+    batch.labels[0] = 2
+    with pytest.raises(IndexError, match=r"a label is outside the 2 classes|Target 2 is out of bounds"):
+        state.task.loss(state.compute_model, batch)
+
+
+def test_hooks_of_the_class_projection_are_called(tmp_path_factory: pytest.TempPathFactory) -> None:
+    values = settings(made(tmp_path_factory, "images"), model__d_model=64, model__d_ff=64)
+    state, calls = build(parse_config(values, "tiny")), []
+    batch = state.batches.next()
+    state.compute_model.output_projection.register_forward_hook(lambda *_: calls.append(1))
+    state.task.loss(state.compute_model, batch)
+    assert calls == [1]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +163,28 @@ def test_a_run_of_other_kernels_is_refused(
     monkeypatch.setattr(TrainState, "restore", earlier)
     values = settings(made(tmp_path_factory, task), **wide, train__max_steps=3)
     with pytest.raises(CheckpointError, match=rf"kernels of version .*, but this process has .*, {change}.*; a run"):
+        run_to_the_end(parse_config(values, "tiny"), tmp_path / "run", resume=True)
+
+
+def test_a_run_of_other_routes_with_the_same_settings_needs_its_version(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Former versions computed BERT's embeddings by operations."""
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    wide = {"model__d_model": 64, "model__d_ff": 64}
+    trained(made(tmp_path_factory, "masked"), tmp_path / "run", **wide)
+    restore = TrainState.restore
+
+    def earlier(state: TrainState, weights: Any, saved: Any, origin: str) -> None:
+        for stored in saved.values["routes"]:
+            stored[1] = "native operations" if stored[0] == "embedding" else stored[1]
+        restore(state, weights, saved, origin)
+
+    monkeypatch.setattr(TrainState, "restore", earlier)
+    values = settings(made(tmp_path_factory, "masked"), **wide, train__max_steps=3)
+    told = r"trained with embedding by native operations, .*; resume with the version and the kind of processor"
+    with pytest.raises(CheckpointError, match=told):
         run_to_the_end(parse_config(values, "tiny"), tmp_path / "run", resume=True)
 
 

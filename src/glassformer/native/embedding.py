@@ -11,12 +11,11 @@ from torch.autograd.function import once_differentiable
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding, positions_in_table
 from glassformer.layers.mask import Sentences
-from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Offset
 from glassformer.native import abi
 from glassformer.native.gradients import scale_
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computes_gradient, random_seed, single_on_cpu
+from glassformer.native.ops import address, computes_gradient, norm_settings, random_seed, single_on_cpu
 from glassformer.native.shared_matrix import Use
 from glassformer.taps import has_hooks
 
@@ -34,11 +33,12 @@ class NativeEmbedding(TokenEmbedding):
         offset: Offset = 0,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        at_start = (
-            isinstance(offset, int) and self.training and single_on_cpu(self.weight) and computes_gradient(self.weight)
-        )
-        parts = (self.dropout, self.position, self.segment, self.norm)
-        if not at_start or any(part is not None and has_hooks(part) for part in parts):
+        norm, normalization = self.norm, norm_settings(self.norm)
+        parts = self.dropout, self.position, self.segment, norm
+        fits = isinstance(offset, int) and self.training and computes_gradient(self.weight)
+        fits = fits and (norm is None) == (normalization is None)
+        fits = fits and (segments is None or not segments.is_floating_point())
+        if not fits or any(part is not None and has_hooks(part) for part in parts):
             return super().forward(ids, sentences, offset, segments)
         positions, table = None, None
         if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
@@ -46,27 +46,18 @@ class NativeEmbedding(TokenEmbedding):
         elif self.position is not None:
             positions = torch.arange(ids.size(1), device=ids.device)
             table = self.position(offset, ids.size(1))
-        used = None if sentences is None else sentences != 0
-        norm = cast(LayerNorm | RMSNorm | None, self.norm)
-        settings = Embedded(
-            self.scale,
-            round(256 * cast(Dropout, self.dropout).rate),
-            None if norm is None else (cast(float, norm.eps), isinstance(norm, RMSNorm)),
-        )
-        segments, segment_table = (None, None) if self.segment is None else (segments, self.segment.weight)
-        result: Tensor = _Embedded.apply(
-            settings,
-            (ids, positions, segments, used),
-            self.use_weight(self.weight),
-            table,
-            segment_table,
-            None if norm is None else norm.weight,
-            getattr(norm, "bias", None),
-        )
+        segment_table = None if self.segment is None else cast(Tensor, self.segment.weight)
+        weights: tuple[Any, ...]
+        weights = self.weight, table, segment_table, getattr(norm, "weight", None), getattr(norm, "bias", None)
+        if not single_on_cpu(*(weight for weight in weights if weight is not None)):
+            return super().forward(ids, sentences, offset, segments)
+        settings = EmbeddingSettings(self.scale, round(256 * cast(Dropout, self.dropout).rate), normalization)
+        indices = ids, positions, segments, None if sentences is None else sentences != 0
+        result: Tensor = _Embedded.apply(settings, indices, self.use_weight(self.weight), *weights[1:])
         return result
 
 
-class Embedded(NamedTuple):
+class EmbeddingSettings(NamedTuple):
     """Settings of an embedding."""
 
     scale: float
@@ -85,7 +76,11 @@ class _Embedded(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, settings: Embedded, indices: tuple[Tensor | None, ...], matrix: Tensor, *weights: Tensor | None
+        ctx: Any,
+        settings: EmbeddingSettings,
+        indices: tuple[Tensor | None, ...],
+        matrix: Tensor,
+        *weights: Tensor | None,
     ) -> Tensor:
         """``weights``: the tables of positions and of segments, γ and β."""
         ids, positions, segments, used = indices
@@ -99,15 +94,20 @@ class _Embedded(torch.autograd.Function):
         x = matrix.new_empty(*ids.shape, matrix.size(1))
         call = _embedding_call(ctx, (ids, *others), (matrix, *weights))
         call.x = x.data_ptr()
-        loaded().embed(call, False)
+        try:
+            loaded().embed(call, False)
+        except IndexError:
+            if segments is not None and not (0 <= segments.min() <= segments.max() < call.segment_rows):
+                raise IndexError(f"a segment is outside the {call.segment_rows} of the model") from None
+            raise
         return x
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
-        d_x = d_x.contiguous()
-        ids = ctx.saved_tensors[0]
-        call = _embedding_call(ctx, ctx.saved_tensors[:4], ctx.saved_tensors[4:])
+        d_x, saved = d_x.contiguous(), ctx.saved_tensors  # read once: a hook may make new ones, which the call needs
+        ids = saved[0]
+        call = _embedding_call(ctx, saved[:4], saved[4:])
         call.d_x = d_x.data_ptr()
         needs_matrix, *needed = ctx.needs_input_grad[2:]
         rows = torch.empty_like(ids).flatten() if needs_matrix else None

@@ -12,11 +12,17 @@ from glassformer.layers.block import Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Rotary
 from glassformer.native.blocks import heads_of
 from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
-from glassformer.native.ops import ACTIVATIONS, NativeAttention, NativeDropout, NativeLinear, NativeRotary
+from glassformer.native.ops import (
+    ACTIVATIONS,
+    NativeAttention,
+    NativeDropout,
+    NativeLinear,
+    NativeRotary,
+    norm_settings,
+)
 from glassformer.native.stack import NativeStack, StackSettings, parts_of
 from glassformer.taps import hooks_of
 
@@ -41,18 +47,13 @@ def settings_of(block: Block, final_norm: nn.Module | None = None) -> StackSetti
         heads=heads[:2],
         widths=heads[2:],
         d_ff=feed_forward.inner.out_features,
-        norm=_norm_settings(wrap.norm),
+        norm=cast(tuple[float, bool], norm_settings(wrap.norm)),
         pre_norm=wrap.pre,
         activation=ACTIVATIONS[feed_forward.activation],
         parts=tuple(name for name, _ in parts_of(block)),
         rotary=None if attention.rotary is None else (attention.rotary.d_head, attention.rotary.theta),
-        final_norm=None if final_norm is None else _norm_settings(final_norm),
+        final_norm=norm_settings(final_norm),
     )
-
-
-def _norm_settings(norm: nn.Module) -> tuple[float, bool]:
-    """Epsilon, and whether it is RMSNorm."""
-    return cast(float, cast(LayerNorm | RMSNorm, norm).eps), isinstance(norm, RMSNorm)
 
 
 def native_form(module: nn.Module, fused: bool = False) -> nn.Module | None:

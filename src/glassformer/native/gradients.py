@@ -19,7 +19,7 @@ def scale_(gradient: Tensor, factor: Tensor) -> Tensor:
 
 def add_(total: Tensor, gradient: Tensor) -> Tensor:
     """``total`` + ``gradient``, which may be sparse: some rows of a matrix."""
-    if not gradient.is_sparse or not gradient.is_coalesced() or gradient.dense_dim() != 1:
+    if not gradient.is_sparse or not gradient.is_coalesced() or (gradient.sparse_dim(), gradient.dense_dim()) != (1, 1):
         return total.add_(gradient)
     rows, values = gradient.indices()[0].contiguous(), gradient.values().contiguous()
     if not single_on_cpu(total, values) or not total.is_contiguous() or total.shape != gradient.shape:

@@ -17,7 +17,7 @@ from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
 from glassformer.native import abi
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables
+from glassformer.native.ops import address, computes_gradient, norm_settings, random_seed, rotary_tables
 
 NORMS = "self_attention_norm", "cross_attention_norm", "feed_forward_norm"
 ATTENTIONS = "self_attention", "cross_attention"
@@ -71,12 +71,19 @@ class NativeStack(Stack):
         """
         weight = cast(Block, self.layers[0]).feed_forward.inner.weight
         computed = weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and loaded().bfloat16)
-        if x.size(-1) != weight.size(1) or not computed:
+        if x.size(-1) != weight.size(1) or not computed or not self._ends_as_set(weight.dtype):
             return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
         alike = memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
         return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
+
+    def _ends_as_set(self, dtype: torch.dtype) -> bool:
+        """True if the final norm is still like that of the settings, and has this type."""
+        norm = self.final_norm
+        if norm is None:
+            return self.settings.final_norm is None
+        return norm_settings(norm) == self.settings.final_norm is not None and norm.weight.dtype == dtype
 
     def _selects(self, tokens: Tensor | None) -> bool:
         """True if the kernel computes this selection. PyTorch selects otherwise, and refuses what is not an index."""
@@ -143,8 +150,10 @@ def parts_of(block: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _weights_of(part: nn.Module) -> tuple[Tensor | None, Tensor | None]:
-    """Weight and bias; RMSNorm has none."""
-    return part._parameters["weight"], part._parameters.get("bias")
+    """Weight and bias. RMSNorm has none; parametrized ones are no parameters."""
+    own = part._parameters
+    weight = own["weight"] if "weight" in own else cast(Tensor, part.weight)
+    return weight, own["bias"] if "bias" in own else getattr(part, "bias", None)
 
 
 class _Stack(torch.autograd.Function):
@@ -205,10 +214,11 @@ def _stack_call(
     gradients: Sequence[Tensor | None] = (),
 ) -> abi.TrainingStack:
     settings = ctx.settings
-    layers = _layers(settings, len(weights) // (2 * len(settings.parts)))
+    count = 2 * len(settings.parts)  # weights of a layer; those of the final norm are behind the last one
+    layers = _layers(settings, len(weights) // count)
     addresses = (c_void_p * (sizeof(layers) // sizeof(c_void_p))).from_buffer(layers)  # names cost 1 µs each
-    indices = _address_indices(settings.parts, len(layers))  # the final norm's weights are behind those of the layers
-    for i, weight in zip(indices, weights):
+    indices = _address_indices(settings.parts, len(layers))
+    for i, weight in zip(indices, weights[: len(indices)], strict=True):
         addresses[i] = address(weight)
     for i, gradient in zip(indices, gradients):
         addresses[i + 1] = address(gradient)
@@ -242,10 +252,10 @@ def _layers(settings: StackSettings, count: int) -> Any:
 
 
 @functools.cache
-def _empty_layer(norm_settings: tuple[float, bool]) -> bytes:
+def _empty_layer(norm_of_all: tuple[float, bool]) -> bytes:
     layer = abi.Layer()
     for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
-        norm.epsilon, norm.rms = norm_settings
+        norm.epsilon, norm.rms = norm_of_all
     return bytes(layer)
 
 

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from glassformer.layers.embedding import OutputProjection
 from glassformer.native.embedding import NativeOutputProjection
 from glassformer.native.ops import readable, single_on_cpu
+from glassformer.taps import has_hooks
 
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time on a CPU: 512 × 8,000 in float32 are 16 MB, half of a server's last-level cache."""
@@ -64,13 +65,20 @@ def projection_loss(
 def class_loss(
     projection: OutputProjection,
     hidden: Float[Tensor, "examples d_model"],
-    target: Int[Tensor, " examples"],
+    target: Int[Tensor, " examples"] | Float[Tensor, "examples classes"],
     smoothing: float,
 ) -> Loss:
-    """The same for few classes, whose logits take little memory: PyTorch needs no blocks of rows for them."""
-    if isinstance(projection, NativeOutputProjection):
+    """The same for few classes, of which ``target`` may give probabilities.
+
+    Without a kernel the projection computes all logits, which take little memory.
+    """
+    by_kernel = isinstance(projection, NativeOutputProjection) and not has_hooks(projection)
+    if not by_kernel or target.is_floating_point():
+        return cross_entropy(projection(hidden), target, smoothing)
+    try:
         return projection_loss(projection, hidden, target, smoothing)
-    return cross_entropy(projection(hidden), target, smoothing)
+    except IndexError:
+        raise IndexError(f"a label is outside the {len(projection.weight)} classes of the model") from None
 
 
 def projected_cross_entropy(

@@ -292,8 +292,7 @@ class TrainState:
 
     def _check_engine(self, saved: dict[str, Any], origin: str) -> None:
         """Raise ``CheckpointError`` if another engine, or other kernels, trained the run: bits would differ."""
-        now = self._kernels()
-        before = saved.get("kernels", now) or ""  # 0 in the earliest versions, without kernels
+        before = saved.get("kernels", now := self._kernels()) or ""  # 0 in the earliest versions, without kernels
         routes = [[route.part, route.engine] for route in self.routes]
         stored = [one[:2] for one in saved.get("routes", self._early_routes(before))]
         if stored != routes:
@@ -301,8 +300,9 @@ class TrainState:
             engines = {engine for _, engine in stored}
             native = any(engine.startswith("native") for engine in engines)
             choice = "auto with the kernels" if native else "compile" if "compile" in engines else "torch"
-            earlier = "an earlier version" in engines or "" != before != now != ""  # no setting chooses its kernels
-            way_out = "resume with the version that began the run" if earlier else f"set train.engine={choice}"
+            same = before and now and saved.get("config", {}).get("train", {}).get("engine") == self.config.train.engine
+            way_out = "resume with the version and the kind of processor that began the run"
+            way_out = way_out if same or "an earlier version" in engines else f"set train.engine={choice}"
             raise CheckpointError(
                 f"{origin}: trained with {parts or 'other parts'}, but this process has {describe(self.routes)}; a run "
                 f"continues exactly only on the same engine; {way_out}, or start a new run"

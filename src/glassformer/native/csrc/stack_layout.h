@@ -32,7 +32,7 @@ struct TrainingStack {
     // padding. A stack with a memory computes all rows either way.
     const int64_t* selected;
     int64_t selected_count;
-    Norm final_norm;  // of the last layer's results; weight null: none, and so if post-norm
+    Norm final_norm;  // of the last layer's results; weight null: none, as always after post-norm layers
 };
 
 // First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
