@@ -228,7 +228,7 @@ def test_a_state_without_routes_is_refused_if_the_results_would_differ(
         r"step_00000002: trained with the model by an earlier version, but .*; a run continues exactly only on the"
     )
     with pytest.raises(
-        CheckpointError, match=rf"{message} same engine; resume with the version .*, or start a new run$"
+        CheckpointError, match=rf"{message} same engine; resume with the glassformer version .*, or start a new run$"
     ):
         resume_without_routes(tiny, tmp_path / "run", changes)
 

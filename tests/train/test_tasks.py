@@ -183,7 +183,7 @@ def test_a_run_of_other_routes_with_the_same_settings_needs_its_version(
 
     monkeypatch.setattr(TrainState, "restore", earlier)
     values = settings(made(tmp_path_factory, "masked"), **wide, train__max_steps=3)
-    told = r"trained with embedding by native operations, .*; resume with the version and the kind of processor"
+    told = r"trained with embedding by native operations, .*; resume with the glassformer version and the kind of"
     with pytest.raises(CheckpointError, match=told):
         run_to_the_end(parse_config(values, "tiny"), tmp_path / "run", resume=True)
 

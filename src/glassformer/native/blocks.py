@@ -32,10 +32,18 @@ def unsupported_class(module: nn.Module, known: Classes) -> str | None:
 
 
 def unsupported_norm(norm: nn.Module) -> str | None:
-    reason = unsupported_class(norm, (LayerNorm, RMSNorm))
-    if reason := reason or ("a normalization without a weight" if norm.weight is None else None):
+    if reason := unsupported_class(norm, (LayerNorm, RMSNorm)):
         return reason
+    if norm.weight is None:
+        return "a normalization without a weight"
     return "a normalization without an epsilon" if norm.eps is None else None
+
+
+def norm_settings(norm: nn.Module | None) -> tuple[float, bool] | None:
+    """Epsilon of a norm, and whether it is RMSNorm; None if the kernels do not know it."""
+    if norm is None or unsupported_norm(norm):
+        return None
+    return cast(float, norm.eps), isinstance(norm, RMSNorm)
 
 
 def heads_of(attention: MultiHeadAttention) -> tuple[int, int, int, int]:

@@ -13,9 +13,10 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding, posit
 from glassformer.layers.mask import Sentences
 from glassformer.layers.position import Offset
 from glassformer.native import abi
+from glassformer.native.blocks import norm_settings
 from glassformer.native.gradients import scale_
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computes_gradient, norm_settings, random_seed, single_on_cpu
+from glassformer.native.ops import address, computes_gradient, random_seed, single_on_cpu
 from glassformer.native.shared_matrix import Use
 from glassformer.taps import has_hooks
 
@@ -166,10 +167,9 @@ class NativeOutputProjection(OutputProjection):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """Cross-entropy whose forward pass also computes the gradients.
+    """Cross-entropy. The forward pass also computes the gradients, and the backward pass scales them in place.
 
-    The backward pass gives them away after scaling them in place; a second one of the same graph computes them again,
-    from the weights of that time.
+    A second backward pass of the same graph computes them again, from the weights of that time.
     """
 
     @staticmethod

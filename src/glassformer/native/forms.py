@@ -13,7 +13,7 @@ from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.position import Rotary
-from glassformer.native.blocks import heads_of
+from glassformer.native.blocks import heads_of, norm_settings
 from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
 from glassformer.native.ops import (
     ACTIVATIONS,
@@ -21,7 +21,6 @@ from glassformer.native.ops import (
     NativeDropout,
     NativeLinear,
     NativeRotary,
-    norm_settings,
 )
 from glassformer.native.stack import NativeStack, StackSettings, parts_of
 from glassformer.taps import hooks_of

@@ -15,7 +15,6 @@ from glassformer.layers import feed_forward
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
-from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Offset, Rotary
 from glassformer.native import abi
 from glassformer.native.abi import Attention, MatrixProduct, Operand, Rotation, Sequences
@@ -56,14 +55,6 @@ def single_on_cpu(*tensors: Tensor) -> bool:
 def address(tensor: Tensor | None) -> int | None:
     """Address of the values of ``tensor``, which must outlive it; null for None."""
     return None if tensor is None else tensor.data_ptr()
-
-
-def norm_settings(norm: nn.Module | None) -> tuple[float, bool] | None:
-    """Epsilon of a norm, and whether it is RMSNorm; None if the kernels do not know it."""
-    if norm is None or type(norm) not in (LayerNorm, RMSNorm):
-        return None
-    epsilon = cast(LayerNorm | RMSNorm, norm).eps
-    return None if epsilon is None else (epsilon, type(norm) is RMSNorm)
 
 
 def random_seed() -> int:

@@ -16,8 +16,9 @@ from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
 from glassformer.native import abi
+from glassformer.native.blocks import norm_settings
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computes_gradient, norm_settings, random_seed, rotary_tables
+from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables
 
 NORMS = "self_attention_norm", "cross_attention_norm", "feed_forward_norm"
 ATTENTIONS = "self_attention", "cross_attention"
@@ -123,11 +124,11 @@ class StackSettings:
     activation: int
     """Index of the activation in ``abi.ACTIVATIONS``."""
     parts: tuple[str, ...]
-    """Names of the modules of a layer whose weights are passed, in order."""
+    """Modules of a layer that have weights, in the order in which the weights are passed."""
     rotary: tuple[int, float] | None
     """Head width and θ of rotary positions."""
     final_norm: tuple[float, bool] | None = None
-    """The same of the one after the last layer, whose weights are passed last."""
+    """Settings of the norm after the last layer, or None. Its weights follow those of the layers."""
 
 
 def parts_of(block: nn.Module) -> Iterator[tuple[str, nn.Module]]:

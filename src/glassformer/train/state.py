@@ -8,15 +8,13 @@ from importlib import import_module
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.errors import CheckpointError, GlassformerError
-from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.models.deferred_init import RecordedInit
 from glassformer.models.registry import build_uninitialized, check_shapes, load_weights, weights_of
-from glassformer.native import Route, describe
+from glassformer.native import Route
 from glassformer.native.routes import arithmetic_of
 from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.storage.tensor_files import StoredTensors
@@ -32,6 +30,7 @@ from glassformer.train.distributed import (
 )
 from glassformer.train.division import is_sharded
 from glassformer.train.loss import Loss
+from glassformer.train.same_engine import Engine, check_same_engine
 from glassformer.train.task import Ahead, Task
 
 
@@ -259,7 +258,7 @@ class TrainState:
                 f"{origin}: text and vocabulary are those of the beginning of the run, but their token ids differ; "
                 "resume with the version of glassformer that began the run, or start a new run"
             )
-        self._check_engine(saved.values, origin)
+        check_same_engine(saved.values, Engine(self.routes, self._kernels()), self.model, self.config, origin)
         self._load(self.eval_model, weights, origin)
         if self.ema_model is not None:
             self._load(self.model, saved.tensors, origin, "live.")
@@ -289,43 +288,6 @@ class TrainState:
     def _kernels(self) -> str:
         """Version of the kernels' sums and random numbers; empty if no part of the model is computed by them."""
         return arithmetic_of(self.model, self.routes)
-
-    def _check_engine(self, saved: dict[str, Any], origin: str) -> None:
-        """Raise ``CheckpointError`` if another engine, or other kernels, trained the run: bits would differ."""
-        before = saved.get("kernels", now := self._kernels()) or ""  # 0 in the earliest versions, without kernels
-        routes = [[route.part, route.engine] for route in self.routes]
-        stored = [one[:2] for one in saved.get("routes", self._early_routes(before))]
-        if stored != routes:
-            parts = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
-            engines = {engine for _, engine in stored}
-            native = any(engine.startswith("native") for engine in engines)
-            choice = "auto with the kernels" if native else "compile" if "compile" in engines else "torch"
-            same = before and now and saved.get("config", {}).get("train", {}).get("engine") == self.config.train.engine
-            way_out = "resume with the version and the kind of processor that began the run"
-            way_out = way_out if same or "an earlier version" in engines else f"set train.engine={choice}"
-            raise CheckpointError(
-                f"{origin}: trained with {parts or 'other parts'}, but this process has {describe(self.routes)}; a run "
-                f"continues exactly only on the same engine; {way_out}, or start a new run"
-            )
-        if before != now:
-            raise CheckpointError(
-                f"{origin}: trained with kernels of version {before or 'none'}, but this process has {now or 'none'}; "
-                "a run continues exactly only with the same kernels; resume with the glassformer version and the kind "
-                "of processor that began the run, or start a new run"
-            )
-
-    def _early_routes(self, kernels: str) -> list[list[str]]:
-        """Routes assumed for a checkpoint that stores none: the present ones if the results are equal to the bit.
-
-        Earlier versions trained whole stacks only with biases and without SiLU. Other parts had other random numbers.
-        """
-        layers = [module for stack in self.model.modules() if isinstance(stack, Stack) for module in stack.modules()]
-        biased = all(layer.bias is not None for layer in layers if hasattr(layer, "bias"))
-        known = all(getattr(layer, "activation", None) is not F.silu for layer in layers)
-        guided = bool(getattr(self.config.data, "alignments", None))
-        if kernels and biased and known and not guided and all(route.engine == "native" for route in self.routes):
-            return [[route.part, route.engine] for route in self.routes]
-        return [["the model", "an earlier version"]]
 
     def _moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors under the names of the parameters they belong to."""

@@ -11,7 +11,7 @@
 struct Embedding {
     int64_t tokens, d_model;
     const int64_t *ids, *positions, *segments;    // positions: rows of the table, or null; segments: null is 0 for all
-    const uint8_t* mask;                          // 0: padding, whose sum is 0; or null
+    const uint8_t* mask;                          // 0: padding, which has the sum 0; or null
     const float *matrix, *table, *segment_table;  // segment_table: or null
     int64_t matrix_rows, table_rows, segment_rows;
     Norm norm;  // of the sum; weight null: none
@@ -42,10 +42,6 @@ static void put_sum(const Embedding& e, int64_t token, float* to) {
         if (position) sum += load(position + i);
         store(to + i, segment ? sum + load(segment + i) : sum);
     }
-}
-
-static Statistics statistics_of_sum(const Embedding& e, const float* sum) {
-    return statistics_of(sum, e.norm.epsilon, !e.norm.rms, e.d_model);
 }
 
 static void check_indices(const int64_t* indices, int64_t count, int64_t rows) {
@@ -104,7 +100,7 @@ static void sum_gradients(const Embedding& e, const float* d_sums, const RowRead
     });
 }
 
-// Gradients of the sums of all tokens, back through dropout and the norm, whose own gradients it writes.
+// Backward pass of dropout and of the norm: returns the gradients of the sums, and writes those of γ and β.
 static const float* gradients_of_sums(const Embedding& e) {
     const Dropout dropout = dropout_of(e);
     const int64_t size = e.d_model;
@@ -119,8 +115,9 @@ static const float* gradients_of_sums(const Embedding& e) {
             drop_row(e.d_x + token * size, token * size, dropout, size, d);
             if (!normed) continue;
             put_sum(e, token, sum);
+            const Statistics statistics = statistics_of(sum, e.norm.epsilon, !e.norm.rms, size);
             normalize_row_backward(
-                sum, statistics_of_sum(e, sum), values_of<float>(e.norm.weight), !e.norm.rms, size, d,
+                sum, statistics, values_of<float>(e.norm.weight), !e.norm.rms, size, d,
                 norm_sums + token / CHUNK * 2 * size
             );
         }

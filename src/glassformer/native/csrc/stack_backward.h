@@ -5,6 +5,16 @@
 
 namespace {
 
+// Backward pass of the norm of a row x: replaces its gradient d by that of x, which is also stored in float32 in d_row.
+template <class T>
+void norm_row_backward(
+    const Norm& norm, const T* x, Statistics statistics, int64_t size, T* d, float* d_row, float* sums
+) {
+    for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(d + j));
+    normalize_row_backward(x, statistics, values_of<T>(norm.weight), !norm.rms, size, d_row, sums);
+    for (int64_t j = 0; j < size; j += LANES) write(d + j, load(d_row + j));
+}
+
 // Gradient of a sub-layer's residual sum, in place in `d`, and of the sub-layer's result, returned and packed into
 // column blocks.
 template <class T>
@@ -13,17 +23,17 @@ const T* add_norm_backward(
     Unit<T>* panels, float* sums
 ) {
     const int64_t size = s.d_model;
-    const T* gamma = values_of<T>(norm.weight);
     const Dropout dropout = dropout_at(s, saved.number, s.threshold);
     auto d_row = workspace<float>(ROW, size);
     auto d_y = workspace<T>(BLOCK_INPUT, BLOCK * size);
     for (int64_t i = row; i < row + count; i++) {
-        for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(d + i * size + j));
-        if (!s.pre_norm) {
-            float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.sum + i * size, saved.statistics[i], gamma, !norm.rms, size, d_row, chunk);
-            for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(d_row + j));
-        }
+        T* row_gradient = d + i * size;
+        if (s.pre_norm)
+            for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(row_gradient + j));
+        else
+            norm_row_backward(
+                norm, saved.sum + i * size, saved.statistics[i], size, row_gradient, d_row, sums + i / CHUNK * 2 * size
+            );
         drop_row(d_row, i * size, dropout, size, d_y + (i - row) * size);
     }
     pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / PackedStep<T>::ENTRIES, steps_of<T>(saved.results), panels);
@@ -286,15 +296,11 @@ void final_norm_backward(const UnpaddedStack& s, const SavedStack<T>& saved, T* 
     auto sums = sums_of_chunks(s.last_rows, size);
     parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
         auto d_row = workspace<float>(ROW, size);
-        for (int64_t i = first; i < end; i++) {
-            T* row = d + i * size;
-            for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(row + j));
-            normalize_row_backward(
-                saved.result + i * size, saved.final_statistics[i], values_of<T>(norm.weight), !norm.rms, size, d_row,
+        for (int64_t i = first; i < end; i++)
+            norm_row_backward(
+                norm, saved.result + i * size, saved.final_statistics[i], size, d + i * size, d_row,
                 sums + i / CHUNK * 2 * size
             );
-            for (int64_t j = 0; j < size; j += LANES) write(row + j, load(d_row + j));
-        }
     });
     parallel(s.threads, norm_gradient<T>(sums, s.last_rows, size, norm.weight, norm.bias));
 }
