@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate.candidates import TorchSearch, search_of
 from glassformer.models.registry import build_model
-from glassformer.native import Accelerated, accelerate, by_block, describe, route
+from glassformer.native import Accelerated, accelerate, describe, route
 from glassformer.native.decoding import NativeDecoder
 from glassformer.native.library import kernels, loaded
 from glassformer.native.stack import NativeStack
@@ -245,12 +245,6 @@ def test_a_run_resumes_on_the_same_engine_only(tiny: TinyRun, tmp_path: Path, fi
         run_to_the_end(there, tmp_path / "run", resume=True)
     same = tiny.config({**sizes, "train.max_steps": 3, "train.engine": "native" if first == "auto" else first})
     assert run_to_the_end(same, tmp_path / "run", resume=True)[-1].step == 3
-
-
-def test_stacks_with_a_hook_in_each_step_are_reported() -> None:
-    routes = {one.part: one for one in by_block(route(model("encoder_decoder")), {"decoder": "a reason"})}
-    assert (routes["decoder"].engine, routes["decoder"].reason) == ("native operations", "a reason")
-    assert routes["encoder"].engine == "native"
 
 
 @pytest.mark.parametrize(

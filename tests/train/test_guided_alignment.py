@@ -149,13 +149,25 @@ def plain(tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Translator
     return Translator.load(path)
 
 
-def test_the_native_engine_refuses_a_decoder_that_is_guided(
-    tiny: TinyRun, tmp_path: Path, guiding: dict[str, Any]
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_the_kernel_of_the_decoder_trains_a_guided_head_as_pytorch_does(
+    tiny: TinyRun, guiding: dict[str, Any], norm_order: str
 ) -> None:
     if kernels() is None:
         pytest.skip("there are no kernels here")
-    with pytest.raises(ConfigError, match=r"^train\.engine=native cannot compute decoder \(.*; choose engine=auto$"):
-        run_to_the_end(tiny.config(guiding | {"train.engine": "native"}), tmp_path / "run")
+    sizes = {"model.d_model": 64, "model.d_ff": 64, "model.dropout": 0.0, "model.norm_order": norm_order}
+    found = {}
+    for engine in ("native", "torch"):
+        state = build(tiny.config(guiding | sizes | {"train.engine": engine, "guided_alignment.weight": 1.0}))
+        loss = state.task.loss(state.compute_model, state.batches.next())
+        (loss.loss + loss.guidance).backward()
+        gradients = {name: parameter.grad for name, parameter in state.model.named_parameters()}
+        found[engine] = loss.loss.item(), loss.guidance.item(), gradients
+    (total, guidance, gradients), (other_total, other_guidance, others) = found["native"], found["torch"]
+    assert (total, guidance) == (pytest.approx(other_total, rel=1e-5), pytest.approx(other_guidance, rel=1e-5))
+    for name, other in others.items():
+        if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
+            assert (gradients[name] - other).norm() <= 1e-4 * other.norm(), name
 
 
 @pytest.mark.parametrize("shifted", [True, False])
@@ -182,8 +194,11 @@ def test_a_guided_head_learns_its_alignments(
     assert other > own + 0.15
 
 
-def test_guided_training_resumes_bit_for_bit(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
-    config = tiny.config(RANDOM | guiding)
+@pytest.mark.parametrize("width", [16, 64], ids=["operations", "kernel"])
+def test_guided_training_resumes_bit_for_bit(
+    tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path, width: int
+) -> None:
+    config = tiny.config(RANDOM | guiding | {"model.d_model": width, "model.d_ff": width})
     run_to_the_end(config, tmp_path / "undisturbed")
     run = RunFolder.create(tmp_path / "run")
     going = train(config, run)

@@ -185,6 +185,9 @@ class TrainingStack(Structure):
         ("selected", c_void_p),
         ("selected_count", c_int64),
         ("final_norm", Norm),
+        ("cross_layer", c_int64),
+        ("cross_input", c_void_p),
+        ("d_cross_input", c_void_p),
     )
 
 

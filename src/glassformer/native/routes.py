@@ -4,7 +4,7 @@
 knows no engine. A trace or an edit runs it in PyTorch; with a hook, a stack trains block by block.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -95,14 +95,6 @@ def route(
     if not model.training:
         return _decoding_routes(model, engine, precision, device)
     return _training_routes(model, engine, device, _low(precision, device))
-
-
-def by_block(routes: Sequence[Route], reasons: Mapping[str, str]) -> list[Route]:
-    """``routes`` of a training that puts hooks on some native stacks, which then run block by block (``reasons``)."""
-    return [
-        Route(one.part, OPERATIONS, reasons[one.part]) if one.engine == "native" and one.part in reasons else one
-        for one in routes
-    ]
 
 
 def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision = "float32") -> Any:

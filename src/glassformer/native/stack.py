@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.layers.block import Block, Stack
+from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
@@ -19,7 +19,9 @@ from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.library import loaded
 from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables
+from glassformer.taps import InputRecorder
 
+NO_LAYER = -1
 NORMS = "self_attention_norm", "cross_attention_norm", "feed_forward_norm"
 ATTENTIONS = "self_attention", "cross_attention"
 
@@ -27,7 +29,8 @@ ATTENTIONS = "self_attention", "cross_attention"
 class NativeStack(Stack):
     """A stack in one kernel, forward and backward.
 
-    With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block.
+    With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block; but ``InputRecorder``s
+    of the cross-attention of one layer are called with what the kernel returns for them.
     Positions after the last one visible to any query are padding: they are not computed, and their output is 0. After
     the attention of its last layer, the kernel computes selected tokens only, except with a memory.
     """
@@ -46,9 +49,9 @@ class NativeStack(Stack):
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
         x = x if x.dtype == torch.float32 else x.to(self.dtype)  # the kernel rounds; its gradient is float32 too
-        rates = self._dropout_rates()
-        unfit = cache is not None or rates is None or any(self.hooks) or not self._fits(x, memory)
-        if unfit or not computes_gradient(x) or not self._selects(selected):
+        rates, recorded = self._dropout_rates(), self._recorded_layer()
+        unfit = cache is not None or rates is None or not self._fits(x, memory)
+        if recorded is None or unfit or not computes_gradient(x) or not self._selects(selected):
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
@@ -60,10 +63,24 @@ class NativeStack(Stack):
         modules = [part for block in self.layers for _, part in parts_of(block)]
         modules += [] if self.final_norm is None else [self.final_norm]
         weights = [weight for part in modules for weight in _weights_of(part)]
-        result: Tensor = _Stack.apply(
-            self.settings, rates, (dense, memory_dense), tables, selected, x, memory, *weights
-        )
-        return result
+        masks = dense, memory_dense
+        result: Any = _Stack.apply(self.settings, rates, masks, tables, selected, recorded, x, memory, *weights)
+        if recorded != NO_LAYER:
+            result, cross_input = result
+            _call_recorders(cast(Block, self.layers[recorded]), cross_input, memory, memory_mask)
+        return cast(Tensor, result)
+
+    def _recorded_layer(self) -> int | None:
+        """Layer whose cross-attention has recorders; ``NO_LAYER`` without hooks, None with any that need the module."""
+        registries = [hooks for hooks in self.hooks if hooks]
+        if not registries:
+            return NO_LAYER
+        for index, block in enumerate(self.layers):
+            cross = block._modules.get("cross_attention")
+            if cross is not None and registries[0] is cross._forward_pre_hooks:
+                known = len(registries) == 1 and all(type(hook) is InputRecorder for hook in registries[0].values())
+                return index if known else None
+        return None
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
         """True if ``memory`` has the rows of ``x`` and the type of the weights, or is missing where none is read.
@@ -107,6 +124,14 @@ class NativeStack(Stack):
         if len(residual) > 1 or len(attention) > 1:
             return None
         return round(256 * residual.pop()), round(256 * attention.pop())
+
+
+def _call_recorders(block: Block, x: Tensor, memory: Tensor | None, memory_mask: Mask | None) -> None:
+    """Call the recorders of the cross-attention of ``block``; ``x`` is the input of its sub-layer."""
+    wrap, attention = cast(AddNorm, block.cross_attention_norm), cast(nn.Module, block.cross_attention)
+    arguments = (wrap.norm(x) if wrap.pre else x, memory, memory_mask, None)
+    for recorder in attention._forward_pre_hooks.values():
+        recorder(attention, arguments)
 
 
 @dataclass(frozen=True)
@@ -168,12 +193,13 @@ class _Stack(torch.autograd.Function):
         masks: tuple[Tensor | None, Tensor | None],
         tables: tuple[Tensor, ...],
         selected: Tensor | None,
+        recorded: int,
         x: Tensor,
         memory: Tensor | None,
         *weights: Tensor | None,
-    ) -> Tensor:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
-        ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
+        ctx.settings, ctx.rates, ctx.tables, ctx.recorded = settings, rates, tables, recorded
         ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
         ctx.dtypes = x.dtype, cast(Tensor, weights[0]).dtype
         ctx.seed = random_seed() if any(rates) else 0
@@ -188,13 +214,15 @@ class _Stack(torch.autograd.Function):
             raise IndexError(f"a selected token is outside the {rows} × {length} tokens of the batch") from None
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
+        cross_input = None if recorded == NO_LAYER else x.new_empty(x.shape, dtype=ctx.dtypes[1])
+        call.cross_input = address(cross_input)
         kernels.train_stack(call, False)
         ctx.save_for_backward(saved, selected, *masks, *weights)  # the masks determine the layout of ``saved``
-        return result
+        return result if cross_input is None else (result, cross_input)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_result: Tensor, d_cross_input: Tensor | None = None) -> tuple[Tensor | None, ...]:
         saved, selected, mask, memory_mask, *weights = ctx.saved_tensors
         gradients = [None if weight is None else torch.empty_like(weight) for weight in weights]
         d_result = d_result.contiguous()
@@ -203,8 +231,10 @@ class _Stack(torch.autograd.Function):
         call = _stack_call(ctx, (mask, memory_mask), selected, weights, gradients)
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
         call.d_memory = address(d_memory)
+        d_cross_input = None if d_cross_input is None else d_cross_input.contiguous()
+        call.d_cross_input = address(d_cross_input)
         loaded().train_stack(call, True)
-        return None, None, None, None, None, d_x, d_memory, *gradients
+        return None, None, None, None, None, None, d_x, d_memory, *gradients
 
 
 def _stack_call(
@@ -238,6 +268,7 @@ def _stack_call(
     call.pre_norm, call.activation = settings.pre_norm, settings.activation
     call.float_x, call.bfloat16 = ctx.dtypes[0] == torch.float32, ctx.dtypes[1] == torch.bfloat16
     call.selected, call.selected_count = address(selected), 0 if selected is None else len(selected)
+    call.cross_layer = ctx.recorded
     if settings.final_norm is not None:
         norm = call.final_norm
         norm.epsilon, norm.rms = settings.final_norm

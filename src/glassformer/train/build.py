@@ -12,7 +12,7 @@ from glassformer.errors import ConfigError
 from glassformer.models.deferred_init import RecordedInit, recording_init
 from glassformer.models.device import choose_device, fast_in_bfloat16
 from glassformer.models.registry import weights_of
-from glassformer.native import Route, accelerate, by_block, describe, route
+from glassformer.native import Route, accelerate, describe, route
 from glassformer.predict.loading import load_checked, open_checked
 from glassformer.storage.checkpoint import Checkpoint, check_finite, verify
 from glassformer.storage.run_folder import resolve
@@ -20,7 +20,7 @@ from glassformer.storage.tensor_files import StoredTensors
 from glassformer.tasks import resolve_name
 from glassformer.train.config import RunConfig
 from glassformer.train.distributed import ALONE, World, local
-from glassformer.train.division import REPLICA, TENSOR, check_divided, divides, hooked_stacks, make_mesh
+from glassformer.train.division import REPLICA, TENSOR, check_divided, divides, guides_head, make_mesh
 from glassformer.train.host_process import seed_generators
 from glassformer.train.optim import build_optimizer
 from glassformer.train.state import TrainState
@@ -78,14 +78,9 @@ def _accelerated(config: RunConfig, model: Any, device: torch.device, divided: b
     engine, precision = "torch" if divided else config.train.engine, config.train.precision
     if engine == "compile":
         check_compiler(config, device)
-    if engine == "native" and (guided := hooked_stacks(config)):
-        part, reason = next(iter(guided.items()))
-        raise ConfigError(
-            f"train.engine=native cannot compute {part} ({reason}, it runs block by block); choose engine=auto"
-        )
     try:
         compute_model = model if divided else accelerate(model, engine, precision)
-        return compute_model, by_block(route(model, engine, precision), hooked_stacks(config))
+        return compute_model, route(model, engine, precision)
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
 
@@ -148,7 +143,7 @@ def check_compiler(config: RunConfig, device: torch.device) -> None:
             "train.engine=compile with train.dropout_warmup_steps would compile the model for every rate anew; "
             "set train.dropout_warmup_steps=0, or choose another engine"
         )
-    if hooked_stacks(config):
+    if guides_head(config):
         raise ConfigError("train.engine=compile cannot train a guided head; choose another engine")
     try:
         torch.compile(torch.sin)(torch.zeros(2, device=device))

@@ -31,10 +31,9 @@ def make_mesh(size: int, tensor: int, device: torch.device) -> Any:
     return init_device_mesh(device.type, (size // tensor, tensor), mesh_dim_names=(REPLICA, TENSOR))
 
 
-def hooked_stacks(config: RunConfig) -> dict[str, str]:
-    """Stacks with a hook in training steps, with the reason."""
-    guided = getattr(config.data, "alignments", None)
-    return {"decoder": "in batches with word links, for guided alignment"} if guided else {}
+def guides_head(config: RunConfig) -> bool:
+    """True if a head learns word alignments."""
+    return bool(getattr(config.data, "alignments", None))
 
 
 def check_divided(config: RunConfig, world: World) -> None:
@@ -46,7 +45,7 @@ def check_divided(config: RunConfig, world: World) -> None:
             f"train.engine={train.engine} needs whole weights, and {setting} divides them; choose engine=auto, or "
             + ("tensor_parallel=1" if n > 1 else "parallel=ddp")
         )
-    if hooked_stacks(config):
+    if guides_head(config):
         raise ConfigError(f"{setting} cannot train a guided head; choose parallel=ddp with tensor_parallel=1")
     if n == 1:
         return

@@ -8,7 +8,6 @@ Alignment Induction from Neural Machine Translation" (arXiv:2004.14837), read al
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +20,7 @@ from glassformer.config import Config
 from glassformer.data import TokenLinks
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.mask import Mask
+from glassformer.taps import InputRecorder
 
 
 class GuidedAlignmentConfig(Config):
@@ -50,14 +50,14 @@ def guided(
     of the module, which avoids an argument through every layer.
     """
     attention = cross_attentions(model)[how.layer]
-    inputs: list[tuple[Any, ...]] = []
-    hook = attention.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments))
+    recorder = InputRecorder()
+    hook = attention.register_forward_pre_hook(recorder)
     try:
         result = run()
     finally:
         hook.remove()
     row, step, column = links.places
-    linked = log_weights(attention, how.head, *inputs[0][:3])[row, step + how.shifted, column]
+    linked = log_weights(attention, how.head, *recorder.calls[0][:3])[row, step + how.shifted, column]
     return result, -how.weight * (links.shares.to(linked) * linked).sum()
 
 

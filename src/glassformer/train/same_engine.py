@@ -9,6 +9,7 @@ from glassformer.errors import CheckpointError
 from glassformer.layers.block import Stack
 from glassformer.native import Route, describe
 from glassformer.train.config import RunConfig
+from glassformer.train.division import guides_head
 
 EARLIER = "an earlier version"
 """Engine of a checkpoint that stores no routes."""
@@ -62,7 +63,6 @@ def _early_routes(kernels: str, routes: list[Route], model: nn.Module, config: R
     layers = [module for stack in model.modules() if isinstance(stack, Stack) for module in stack.modules()]
     biased = all(layer.bias is not None for layer in layers if hasattr(layer, "bias"))
     known = all(getattr(layer, "activation", None) is not F.silu for layer in layers)
-    guided = bool(getattr(config.data, "alignments", None))
-    if kernels and biased and known and not guided and all(route.engine == "native" for route in routes):
+    if kernels and biased and known and not guides_head(config) and all(route.engine == "native" for route in routes):
         return [[route.part, route.engine] for route in routes]
     return [["the model", EARLIER]]

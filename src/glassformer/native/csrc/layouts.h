@@ -66,7 +66,7 @@ static std::string layout_of(const std::string& name) {
         F(d_k) F(d_v) F(layer) F(x) F(memory)
         F(mask) F(memory_mask) F(cosines) F(sines) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(float_x) F(threads)
-        F(selected) F(selected_count) F(final_norm)
+        F(selected) F(selected_count) F(final_norm) F(cross_layer) F(cross_input) F(d_cross_input)
     )
     STRUCT(RowSum, F(rows) F(count) F(width) F(matrix_rows) F(values) F(matrix) F(threads))
     STRUCT(

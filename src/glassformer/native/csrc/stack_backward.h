@@ -305,6 +305,17 @@ void final_norm_backward(const UnpaddedStack& s, const SavedStack<T>& saved, T* 
     parallel(s.threads, norm_gradient<T>(sums, s.last_rows, size, norm.weight, norm.bias));
 }
 
+// Add padded gradients of all rows to those in `d`.
+template <class T>
+void add_padded(const UnpaddedStack& s, const void* gradients, T* d) {
+    parallel_for(s.threads, s.batch, 1, [&](int64_t b, int64_t) {
+        const T* from = static_cast<const T*>(gradients) + b * s.length * s.d_model;
+        T* to = d + s.cu_seqlens[b] * s.d_model;
+        const int64_t used = (s.cu_seqlens[b + 1] - s.cu_seqlens[b]) * s.d_model;
+        for (int64_t i = 0; i < used; i += LANES) write(to + i, read(to + i) + read(from + i));
+    });
+}
+
 template <class T>
 void stack_backward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s);
@@ -318,8 +329,10 @@ void stack_backward(const UnpaddedStack& s) {
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
     for (int64_t layer = s.layers; layer-- > 0;) {
         feed_forward_backward(s, s.layer[layer], saved_stack.feed_forward[layer], d);
-        if (s.memory_length)
+        if (s.memory_length) {
             attend_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
+            if (s.d_cross_input && layer == s.cross_layer) add_padded(s, s.d_cross_input, d);
+        }
         attend_backward(s, s.layer[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
     }
     if (s.float_x) pad<float>(s, s.cu_seqlens, d, s.length, s.d_x);

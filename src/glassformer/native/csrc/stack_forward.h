@@ -317,7 +317,11 @@ void stack_forward(const UnpaddedStack& s) {
     }
     for (int64_t layer = 0; layer < s.layers; layer++) {
         attend_forward(s, s.layer[layer], saved_stack.self[layer], true, memory);
-        if (s.memory_length) attend_forward(s, s.layer[layer], saved_stack.cross[layer], false, memory);
+        if (s.memory_length) {
+            const SavedSublayer<T>& cross = saved_stack.cross[layer];
+            if (s.cross_input && layer == s.cross_layer) pad<T>(s, s.cu_seqlens, cross.input, s.length, s.cross_input);
+            attend_forward(s, s.layer[layer], cross, false, memory);
+        }
         feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
     }
     auto result = static_cast<T*>(s.result);

@@ -33,6 +33,10 @@ struct TrainingStack {
     const int64_t* selected;
     int64_t selected_count;
     Norm final_norm;  // of the last layer's results; weight null: none, as always after post-norm layers
+    // Rows that enter the cross-attention of one layer, before its norm if pre-norm: [batch, length, d_model], or null.
+    int64_t cross_layer;
+    void* cross_input;
+    const void* d_cross_input;
 };
 
 // First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
