@@ -32,6 +32,7 @@ from glassformer.models.registry import build_model
 from glassformer.native import ops
 from glassformer.native.forms import native_form
 from glassformer.native.gradients import add_, scale_
+from glassformer.taps import InputRecorder
 from glassformer.train.config import OptimizerConfig
 from glassformer.train.distributed import ALONE
 from glassformer.train.loss import projection_loss
@@ -268,22 +269,28 @@ def draw_stack(rng: Draw) -> Call:
         if rng.random() < 0.3:
             selected = visible(masks[0], leaves[0]).flatten().nonzero().flatten()
 
-    cast = rng.random() < 0.5
+    cast, records = rng.random() < 0.5, cross and rng.random() < 0.4
 
     def computed(form: nn.Module, leaves: list[Tensor] = leaves) -> Results:
         def compute(x: Tensor, *memory: Tensor) -> Tensor:
             x = x.to(form.dtype) if cast else x
             memory = [each.to(form.dtype) for each in memory]  # as cast_stacks does
             conditions = [None if mask is None else Mask(allowed=mask) for mask in masks]
-            result = form(x, conditions[0], *memory, *(conditions[1:] if memory else ()), selected=selected)
-            seen = visible(masks[0], x)
-            seen = seen if selected is None else seen.flatten()[selected]
-            return result.to(leaves[0].dtype).masked_fill(~seen[..., None], 0)
+            given = x, conditions[0], *memory, *(conditions[1:] if memory else ())
+            attention = form.layers[-1].cross_attention
+            handle = attention.register_forward_pre_hook(recorder := InputRecorder()) if records else None
+            result, seen = form(*given, selected=selected), visible(masks[0], x)
+            chosen = seen if selected is None else seen.flatten()[selected]
+            parts = [result.masked_fill(~chosen[..., None], 0)]
+            if handle is not None:
+                handle.remove()
+                parts.append(recorder.calls[0][0].masked_fill(~seen[..., None], 0))
+            return torch.cat([part.to(leaves[0].dtype).flatten() for part in parts])
 
         return with_gradients(compute, *leaves)
 
     sizes = [None if mask is None else list(mask.shape) for mask in masks]
-    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}, selected {selected}"
+    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}, selected {selected}, recorded {records}"
     hides = low or any(mask is not None for mask in masks)
     finer = torch.float32 if low else torch.float64
     precise = lambda: computed(copy.deepcopy(module).to(finer), [leaf.to(finer) for leaf in leaves])()  # noqa: E731

@@ -24,7 +24,9 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 def whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The recorded layer of each call that the kernel of a whole stack computed."""
     found, apply = list[int](), native_stack._Stack.apply
-    monkeypatch.setattr(native_stack._Stack, "apply", lambda *given: (found.append(given[5]), apply(*given))[1])
+    monkeypatch.setattr(
+        native_stack._Stack, "apply", lambda *given: (found.append(given[1].recorded), apply(*given))[1]
+    )
     return found
 
 

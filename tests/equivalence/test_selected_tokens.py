@@ -124,7 +124,7 @@ def test_an_input_in_float32_has_the_bits_of_one_that_was_rounded(
     torch.manual_seed(1)
     memory = None if part == "encoder" else torch.randn(BATCH, 9, D_MODEL, dtype=low)
     given, found, read, apply = torch.randn(BATCH, LENGTH, D_MODEL), [], [], native_stack._Stack.apply
-    monkeypatch.setattr(native_stack._Stack, "apply", lambda *each: (read.append(each[6].dtype), apply(*each))[1])
+    monkeypatch.setattr(native_stack._Stack, "apply", lambda *each: (read.append(each[5].dtype), apply(*each))[1])
     for x in (given, given.to(low)):
         x.requires_grad_()
         stack.zero_grad()

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_int64, c_void_p, sizeof
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -50,8 +50,8 @@ class NativeStack(Stack):
     ) -> Float[Tensor, "*tokens d_model"]:
         x = x if x.dtype == torch.float32 else x.to(self.dtype)  # the kernel rounds; its gradient is float32 too
         rates, recorded = self._dropout_rates(), self._recorded_layer()
-        unfit = cache is not None or rates is None or not self._fits(x, memory)
-        if recorded is None or unfit or not computes_gradient(x) or not self._selects(selected):
+        fits = cache is None and self._fits(x, memory) and computes_gradient(x) and self._selects(selected)
+        if not fits or rates is None or recorded is None:
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
@@ -63,8 +63,8 @@ class NativeStack(Stack):
         modules = [part for block in self.layers for _, part in parts_of(block)]
         modules += [] if self.final_norm is None else [self.final_norm]
         weights = [weight for part in modules for weight in _weights_of(part)]
-        masks = dense, memory_dense
-        result: Any = _Stack.apply(self.settings, rates, masks, tables, selected, recorded, x, memory, *weights)
+        state = CallState(rates, recorded)
+        result: Any = _Stack.apply(self.settings, state, (dense, memory_dense), tables, selected, x, memory, *weights)
         if recorded != NO_LAYER:
             result, cross_input = result
             _call_recorders(cast(Block, self.layers[recorded]), cross_input, memory, memory_mask)
@@ -182,6 +182,15 @@ def _weights_of(part: nn.Module) -> tuple[Tensor | None, Tensor | None]:
     return weight, own["bias"] if "bias" in own else getattr(part, "bias", None)
 
 
+class CallState(NamedTuple):
+    """What may change from one call of a stack to the next."""
+
+    rates: tuple[int, int]
+    """Thresholds of residual and attention dropout."""
+    recorded: int
+    """Layer whose cross-attention has recorders, or ``NO_LAYER``."""
+
+
 class _Stack(torch.autograd.Function):
     """``weights``: weight and bias of each part, layer by layer; None for a missing bias."""
 
@@ -189,20 +198,19 @@ class _Stack(torch.autograd.Function):
     def forward(
         ctx: Any,
         settings: StackSettings,
-        rates: tuple[int, int],
+        state: "CallState",
         masks: tuple[Tensor | None, Tensor | None],
         tables: tuple[Tensor, ...],
         selected: Tensor | None,
-        recorded: int,
         x: Tensor,
         memory: Tensor | None,
         *weights: Tensor | None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
-        ctx.settings, ctx.rates, ctx.tables, ctx.recorded = settings, rates, tables, recorded
+        ctx.settings, ctx.state, ctx.tables = settings, state, tables
         ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
         ctx.dtypes = x.dtype, cast(Tensor, weights[0]).dtype
-        ctx.seed = random_seed() if any(rates) else 0
+        ctx.seed = random_seed() if any(state.rates) else 0
         selected = None if selected is None else selected.long().contiguous()
         result = x.new_empty(x.shape if selected is None else (len(selected), x.size(2)), dtype=ctx.dtypes[1])
         call, kernels = _stack_call(ctx, masks, selected, weights), loaded()
@@ -214,7 +222,7 @@ class _Stack(torch.autograd.Function):
             raise IndexError(f"a selected token is outside the {rows} × {length} tokens of the batch") from None
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
-        cross_input = None if recorded == NO_LAYER else x.new_empty(x.shape, dtype=ctx.dtypes[1])
+        cross_input = None if state.recorded == NO_LAYER else x.new_empty(x.shape, dtype=ctx.dtypes[1])
         call.cross_input = address(cross_input)
         kernels.train_stack(call, False)
         ctx.save_for_backward(saved, selected, *masks, *weights)  # the masks determine the layout of ``saved``
@@ -234,7 +242,7 @@ class _Stack(torch.autograd.Function):
         d_cross_input = None if d_cross_input is None else d_cross_input.contiguous()
         call.d_cross_input = address(d_cross_input)
         loaded().train_stack(call, True)
-        return None, None, None, None, None, None, d_x, d_memory, *gradients
+        return None, None, None, None, None, d_x, d_memory, *gradients
 
 
 def _stack_call(
@@ -264,11 +272,11 @@ def _stack_call(
     if ctx.tables:
         call.cosines, call.sines, call.inverse_sines = (table.data_ptr() for table in ctx.tables)
     call.seed, call.threads = ctx.seed, torch.get_num_threads()
-    call.threshold, call.attention_threshold = ctx.rates
+    call.threshold, call.attention_threshold = ctx.state.rates
     call.pre_norm, call.activation = settings.pre_norm, settings.activation
     call.float_x, call.bfloat16 = ctx.dtypes[0] == torch.float32, ctx.dtypes[1] == torch.bfloat16
     call.selected, call.selected_count = address(selected), 0 if selected is None else len(selected)
-    call.cross_layer = ctx.recorded
+    call.cross_layer = ctx.state.recorded
     if settings.final_norm is not None:
         norm = call.final_norm
         norm.epsilon, norm.rms = settings.final_norm
