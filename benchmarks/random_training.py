@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -269,7 +270,7 @@ def draw_stack(rng: Draw) -> Call:
         if rng.random() < 0.3:
             selected = visible(masks[0], leaves[0]).flatten().nonzero().flatten()
 
-    cast, records = rng.random() < 0.5, cross and rng.random() < 0.4
+    cast, records, recorded = rng.random() < 0.5, cross and rng.random() < 0.4, rng.randrange(len(module.layers))
 
     def computed(form: nn.Module, leaves: list[Tensor] = leaves) -> Results:
         def compute(x: Tensor, *memory: Tensor) -> Tensor:
@@ -277,20 +278,17 @@ def draw_stack(rng: Draw) -> Call:
             memory = [each.to(form.dtype) for each in memory]  # as cast_stacks does
             conditions = [None if mask is None else Mask(allowed=mask) for mask in masks]
             given = x, conditions[0], *memory, *(conditions[1:] if memory else ())
-            attention = form.layers[-1].cross_attention
-            handle = attention.register_forward_pre_hook(recorder := InputRecorder()) if records else None
-            result, seen = form(*given, selected=selected), visible(masks[0], x)
+            attention, recorder = form.layers[recorded].cross_attention, InputRecorder()
+            with attention.register_forward_pre_hook(recorder) if records else nullcontext():
+                result, seen = form(*given, selected=selected), visible(masks[0], x)
             chosen = seen if selected is None else seen.flatten()[selected]
-            parts = [result.masked_fill(~chosen[..., None], 0)]
-            if handle is not None:
-                handle.remove()
-                parts.append(recorder.calls[0][0].masked_fill(~seen[..., None], 0))
-            return torch.cat([part.to(leaves[0].dtype).flatten() for part in parts])
+            parts = [(result, chosen), *((each[0], seen) for each in recorder.calls)]
+            return torch.cat([y.to(leaves[0].dtype).masked_fill(~known[..., None], 0).flatten() for y, known in parts])
 
         return with_gradients(compute, *leaves)
 
     sizes = [None if mask is None else list(mask.shape) for mask in masks]
-    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}, selected {selected}, recorded {records}"
+    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}, selected {selected}, {records} {recorded}"
     hides = low or any(mask is not None for mask in masks)
     finer = torch.float32 if low else torch.float64
     precise = lambda: computed(copy.deepcopy(module).to(finer), [leaf.to(finer) for leaf in leaves])()  # noqa: E731

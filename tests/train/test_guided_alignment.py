@@ -12,7 +12,8 @@ import torch
 from glassformer.alignment import alignment_error_rate, write_pharaoh
 from glassformer.data import Batch
 from glassformer.demo_corpus.grammar import sample_corpus
-from glassformer.errors import ConfigError
+from glassformer.errors import CheckpointError, ConfigError
+from glassformer.native import stack
 from glassformer.native.library import kernels
 from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
@@ -151,10 +152,12 @@ def plain(tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Translator
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_the_kernel_of_the_decoder_trains_a_guided_head_as_pytorch_does(
-    tiny: TinyRun, guiding: dict[str, Any], norm_order: str
+    tiny: TinyRun, guiding: dict[str, Any], norm_order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernels() is None:
         pytest.skip("there are no kernels here")
+    recorded, apply = list[int](), stack._Stack.apply
+    monkeypatch.setattr(stack._Stack, "apply", lambda *given: (recorded.append(given[1].recorded), apply(*given))[1])
     sizes = {"model.d_model": 64, "model.d_ff": 64, "model.dropout": 0.0, "model.norm_order": norm_order}
     found = {}
     for engine in ("native", "torch"):
@@ -163,6 +166,7 @@ def test_the_kernel_of_the_decoder_trains_a_guided_head_as_pytorch_does(
         (loss.loss + loss.guidance).backward()
         gradients = {name: parameter.grad for name, parameter in state.model.named_parameters()}
         found[engine] = loss.loss.item(), loss.guidance.item(), gradients
+    assert recorded == [stack.NO_LAYER, 1]  # the encoder's kernel and the decoder's
     (total, guidance, gradients), (other_total, other_guidance, others) = found["native"], found["torch"]
     assert (total, guidance) == (pytest.approx(other_total, rel=1e-5), pytest.approx(other_guidance, rel=1e-5))
     for name, other in others.items():
@@ -208,6 +212,27 @@ def test_guided_training_resumes_bit_for_bit(
     assert state_of(run.path) == state_of(tmp_path / "undisturbed")
 
 
+def test_a_guided_run_whose_decoder_ran_block_by_block_is_refused_on_resume(
+    tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it did in former versions, to other bits."""
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    changes = guiding | {"model.d_model": 64, "model.d_ff": 64}
+    run_to_the_end(tiny.config(changes | {"train.max_steps": 1}), tmp_path / "run")
+    restore = TrainState.restore
+
+    def earlier(state: TrainState, weights: Any, saved: Any, origin: str) -> None:
+        for stored in saved.values["routes"]:
+            stored[1] = "native operations" if stored[0] == "decoder" else stored[1]
+        restore(state, weights, saved, origin)
+
+    monkeypatch.setattr(TrainState, "restore", earlier)
+    told = r"trained with decoder by native operations, .*; resume with the glassformer version and the kind of"
+    with pytest.raises(CheckpointError, match=told):
+        run_to_the_end(tiny.config(changes | {"train.max_steps": 2}), tmp_path / "run", resume=True)
+
+
 def test_a_recurrent_decoder_is_guided_too(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
     model = {"kind": "recurrent", "d_model": 16, "d_hidden": 16, "n_heads": 2, "n_decoder_layers": 2, "dropout": 0.0}
     values = tiny.settings(guiding | {"train.max_steps": 2}) | {"model": model}
@@ -232,8 +257,6 @@ def test_heads_that_are_not_there(tiny: TinyRun, guiding: dict[str, Any]) -> Non
 
 
 def test_other_alignments_are_other_data(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
-    from glassformer.errors import CheckpointError
-
     lines = [write_pharaoh(pair.alignment) for pair in PAIRS]
     settings = {"data.alignments": [write_lines(tmp_path / "align", lines)], "train.max_steps": 1}
     run_to_the_end(tiny.config(settings), tmp_path / "run")

@@ -1,7 +1,8 @@
 """Routes: which code computes each part of a model, decided here once, with the reason in words.
 
 ``accelerate`` returns a model of the same interface and the same parameters that computes faster. The model itself
-knows no engine. A trace or an edit runs it in PyTorch; with a hook, a stack trains block by block.
+knows no engine. A trace or an edit runs it in PyTorch; with a hook other than an ``InputRecorder``, a stack trains
+block by block.
 """
 
 from collections.abc import Sequence

@@ -31,8 +31,9 @@ class NativeStack(Stack):
 
     With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block; but ``InputRecorder``s
     of the cross-attention of one layer are called with what the kernel returns for them.
-    Positions after the last one visible to any query are padding: they are not computed, and their output is 0. After
-    the attention of its last layer, the kernel computes selected tokens only, except with a memory.
+    Positions after the last one visible to any query are padding: they are not computed. Their output is 0, and so is
+    what is recorded, before the norm of a sub-layer. After the attention of its last layer, the kernel computes
+    selected tokens only, except with a memory.
     """
 
     settings: "StackSettings"
@@ -71,16 +72,17 @@ class NativeStack(Stack):
         return cast(Tensor, result)
 
     def _recorded_layer(self) -> int | None:
-        """Layer whose cross-attention has recorders; ``NO_LAYER`` without hooks, None with any that need the module."""
-        registries = [hooks for hooks in self.hooks if hooks]
-        if not registries:
+        """Layer whose cross-attention has recorders; ``NO_LAYER`` without hooks, None with any others."""
+        if not any(self.hooks):
             return NO_LAYER
-        for index, block in enumerate(self.layers):
-            cross = block._modules.get("cross_attention")
-            if cross is not None and registries[0] is cross._forward_pre_hooks:
-                known = len(registries) == 1 and all(type(hook) is InputRecorder for hook in registries[0].values())
-                return index if known else None
-        return None
+        first, *more = [hooks for hooks in self.hooks if hooks]
+        layers = [
+            index
+            for index, block in enumerate(self.layers)
+            if (cross := block._modules.get("cross_attention")) is not None and cross._forward_pre_hooks is first
+        ]
+        known = len(layers) == 1 and not more and all(type(hook) is InputRecorder for hook in first.values())
+        return layers[0] if known else None
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
         """True if ``memory`` has the rows of ``x`` and the type of the weights, or is missing where none is read.
@@ -183,7 +185,7 @@ def _weights_of(part: nn.Module) -> tuple[Tensor | None, Tensor | None]:
 
 
 class CallState(NamedTuple):
-    """What may change from one call of a stack to the next."""
+    """Settings of one call of a stack."""
 
     rates: tuple[int, int]
     """Thresholds of residual and attention dropout."""
@@ -198,7 +200,7 @@ class _Stack(torch.autograd.Function):
     def forward(
         ctx: Any,
         settings: StackSettings,
-        state: "CallState",
+        state: CallState,
         masks: tuple[Tensor | None, Tensor | None],
         tables: tuple[Tensor, ...],
         selected: Tensor | None,

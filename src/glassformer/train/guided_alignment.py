@@ -51,11 +51,8 @@ def guided(
     """
     attention = cross_attentions(model)[how.layer]
     recorder = InputRecorder()
-    hook = attention.register_forward_pre_hook(recorder)
-    try:
+    with attention.register_forward_pre_hook(recorder):
         result = run()
-    finally:
-        hook.remove()
     row, step, column = links.places
     linked = log_weights(attention, how.head, *recorder.calls[0][:3])[row, step + how.shifted, column]
     return result, -how.weight * (links.shares.to(linked) * linked).sum()

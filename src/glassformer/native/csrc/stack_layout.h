@@ -33,7 +33,8 @@ struct TrainingStack {
     const int64_t* selected;
     int64_t selected_count;
     Norm final_norm;  // of the last layer's results; weight null: none, as always after post-norm layers
-    // Rows that enter the cross-attention of one layer, before its norm if pre-norm: [batch, length, d_model], or null.
+    // Rows that enter the cross-attention of one layer, before its norm if pre-norm, and their gradients: [batch,
+    // length, d_model], or null with cross_layer -1.
     int64_t cross_layer;
     void* cross_input;
     const void* d_cross_input;
