@@ -1,5 +1,6 @@
 """A native stack trains in one kernel while the inputs of a layer's cross-attention are recorded."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from glassformer.taps import InputRecorder
 
 BATCH, LENGTH, SOURCE, D_MODEL = 4, 21, 9, 64
 VISIBLE = torch.arange(LENGTH) < torch.tensor([21, 17, 0, 1])[:, None]
-TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 0.05}
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 0.15}
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def computed(stack: Any, layer: int | None, own: float = 1.0, recorder: Callable
     """The output, the recorded inputs, and all gradients of a random sum of both, the output ``own`` times."""
     torch.manual_seed(1)
     x = torch.randn(BATCH, LENGTH, D_MODEL).requires_grad_()
-    memory = torch.randn(BATCH, SOURCE, D_MODEL).to(stack.dtype).requires_grad_()
+    memory = torch.randn(BATCH, SOURCE, D_MODEL).bfloat16().to(stack.dtype).requires_grad_()
     memory_mask = Mask(torch.ones(BATCH, SOURCE, dtype=torch.bool), VISIBLE)
     recorder, given = recorder or InputRecorder(), []
     handle = None if layer is None else stack.layers[layer].cross_attention.register_forward_pre_hook(recorder)
@@ -68,14 +69,6 @@ def computed(stack: Any, layer: int | None, own: float = 1.0, recorder: Callable
     return [y.detach(), given[0].detach() if given else None, gradients | {"x": x.grad, "memory": memory.grad}]
 
 
-def by_blocks(stack: Any, layer: int, own: float = 1.0) -> list[Any]:
-    """The same with a hook on another module, which the kernel of a whole stack does not call."""
-    handle = stack.layers[0].feed_forward.register_forward_hook(lambda *_: None)
-    found = computed(stack, layer, own)
-    handle.remove()
-    return found
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("layer", [0, 1, 2])
@@ -86,10 +79,10 @@ def test_inputs_and_gradients_are_those_of_the_blocks(
     stack = decoder(norm_order, dtype)
     y, given, gradients = computed(stack, layer, own)
     assert whole == [layer]
-    expected, expected_given, expected_gradients = by_blocks(stack, layer, own)
-    assert whole == [layer]
+    expected, expected_given, expected_gradients = computed(copy.deepcopy(stack).double(), layer, own)
+    assert whole == [layer]  # no kernel computes in float64
     for one, other in ((y, expected), (given, expected_given)):
-        assert one.dtype == other.dtype == dtype
+        assert one.dtype == dtype and other.dtype == torch.float64
         assert (one - other)[VISIBLE].norm() <= TOLERANCES[dtype] * other[VISIBLE].norm()
     for name, other in expected_gradients.items():
         if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
