@@ -72,7 +72,10 @@ class NativeStack(Stack):
         return cast(Tensor, result)
 
     def _recorded_layer(self) -> int | None:
-        """Layer whose cross-attention has recorders; ``NO_LAYER`` without hooks, None with any others."""
+        """Index of the layer whose cross-attention inputs are recorded.
+
+        ``NO_LAYER`` if no module has hooks; None if there are other hooks, or inputs of several layers are recorded.
+        """
         if not any(self.hooks):
             return NO_LAYER
         first, *more = [hooks for hooks in self.hooks if hooks]
@@ -190,7 +193,7 @@ class CallState(NamedTuple):
     rates: tuple[int, int]
     """Thresholds of residual and attention dropout."""
     recorded: int
-    """Layer whose cross-attention has recorders, or ``NO_LAYER``."""
+    """Index of the layer whose cross-attention inputs are recorded, or ``NO_LAYER``."""
 
 
 class _Stack(torch.autograd.Function):
