@@ -43,9 +43,8 @@ print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu", "glassformer.config"
     assert done.stdout.splitlines()[-1].strip() == "imported"
 
 
-@pytest.mark.parametrize("arguments", [["translate", str(FORMAT_1), "-"], ["info", "configs/multi30k.toml"]])
-def test_a_translator_is_loaded_and_described_without_the_compiler_of_pytorch(arguments: list[str]) -> None:
-    """An operation on meta tensors would import it: 800 modules in 0.7 s."""
+def modules_of_a_command(arguments: list[str], engine: str = "") -> str:
+    """Whether a command imported PyTorch and its compiler, as ``True False``."""
     script = """
 import sys
 from glassformer.cli import main
@@ -60,11 +59,28 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
         input="a dog\n",
         capture_output=True,
         text=True,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | {"GLASSFORMER_ENGINE": engine},
         cwd=ROOT,
         check=True,
     )
-    assert done.stdout.splitlines()[-1] == "True False"
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("arguments", [["translate", str(FORMAT_1), "-"], ["info", "configs/multi30k.toml"]])
+def test_a_translator_is_loaded_and_described_without_the_compiler_of_pytorch(arguments: list[str]) -> None:
+    """An operation on meta tensors would import it: 800 modules in 0.7 s."""
+    assert modules_of_a_command(arguments) == "True False"
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("", "adam"), ("torch", "adamw")])
+def test_a_run_is_trained_without_the_compiler_of_pytorch(
+    tiny: TinyRun, tmp_path: Path, engine: str, kind: str
+) -> None:
+    """PyTorch's own optimizers import it with their parameters, or at their first step."""
+    config, run = tmp_path / "run.toml", str(tmp_path / "run")
+    for steps, more in ((2, []), (3, ["--resume"])):
+        tiny.write_config(config, {"train.max_steps": steps, "optimizer.kind": kind})
+        assert modules_of_a_command(["train", str(config), "--run", run, *more], engine) == "True False"
 
 
 def test_garbage_is_not_looked_for_only_while_a_model_is_loaded(tiny: TinyRun, tmp_path: Path) -> None:

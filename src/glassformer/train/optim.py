@@ -1,5 +1,6 @@
 """The optimizer (section 5.3), its learning rate, and the update of the weights at the end of a step."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,8 +20,23 @@ from glassformer.train.division import is_sharded
 from glassformer.train.state import TrainState, collect_gradients, refresh
 
 
+class _WithoutCompiler:
+    """Methods of PyTorch's Adam without decorators, which import its compiler: 5 s, of use only in compiled code."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+
+class _Adam(_WithoutCompiler, torch.optim.Adam):
+    """Adam (Kingma & Ba 2015)."""
+
+
+class _AdamW(_WithoutCompiler, torch.optim.AdamW):
+    """AdamW (Loshchilov & Hutter 2019)."""
+
+
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """Adam (Kingma & Ba 2015) or AdamW (Loshchilov & Hutter 2019), with weight decay of matrices only.
+    """Adam or AdamW, with weight decay of matrices only.
 
     ``ConfigError``: ``embedding_rate`` for a model without a vocabulary.
     """
@@ -38,7 +54,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Op
         {"params": others, "weight_decay": 0.0, "rate": 1.0},
     ]
     groups = [part for group in groups for part in _of_one_division(group)]
-    kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    kind = _AdamW if config.kind == "adamw" else _Adam
     optimizer = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
     set_rate(optimizer, config.learning_rate)
     return optimizer
