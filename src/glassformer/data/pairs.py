@@ -216,7 +216,8 @@ class PairCollator:
             batch = _pack(source, target, sizes, self.tokenizers, examples, self.row_tokens or 1)
         if all(corpus.links is None for corpus in self.corpora):
             return batch
-        links = [self._links(example) for example in batch.examples.tolist()]
+        numbers, indices = self.mixture.locate_all(batch.examples)
+        links = [self._links(*place) for place in zip(numbers.tolist(), indices.tolist(), strict=True)]
         sides = (batch.source, batch.source_sentences), (batch.labels, batch.target_sentences)
         return replace(batch, links=token_links(*sides, links, self.tokenizers))
 
@@ -233,8 +234,7 @@ class PairCollator:
         sides = source.take(order), target.take(order)
         return _pack(*sides, sizes, self.tokenizers, examples[order], self.row_tokens)
 
-    def _links(self, example: int) -> NDArray[np.integer]:
-        number, index = self.mixture.locate(example)
+    def _links(self, number: int, index: int) -> NDArray[np.integer]:
         links = self.corpora[number].links
         return np.empty((0, 2), np.int64) if links is None else links[index].reshape(-1, 2)
 

@@ -74,6 +74,17 @@ class Segmentation(NamedTuple):
     ids: list[int]
 
 
+class _Edges(NamedTuple):
+    """Properties of an entry's text that decide where words begin."""
+
+    is_space: bool
+    joins_before: bool
+    ends_apart: bool
+    """True if it ends in a space that separates words, which ``" "`` after a joiner does not."""
+    is_blank: bool
+    ends_in_joiner: bool
+
+
 class Tokenizer:
     """A trained vocabulary of kind bpe, word or char. Immutable, and safe to share between threads."""
 
@@ -169,20 +180,18 @@ class Tokenizer:
         A space (char) belongs to the word before it. An unknown symbol is part of a word.
         """
         words: list[int] = []
-        index, inside, tail = 0, False, ""
+        index, inside, apart, after_joiner = 0, False, False, False
         for i in self._checked(ids):
-            piece = self._pieces[i]
-            if i == self.unknown_id:
-                piece = "\ufffd " if self.kind == "word" else "\ufffd"
-            if not piece:
+            edges = self._edges[i]
+            if edges is None:
                 words.append(-1)
                 continue
-            apart = tail[-1:].isspace() and not tail.endswith(JOINER + " ") and not piece.startswith(JOINER)
-            if not piece.isspace():
-                index += inside and apart
+            if not edges.is_space:
+                index += inside and apart and not edges.joins_before
                 inside = True
             words.append(index)
-            tail = (tail + piece)[-2:]
+            apart = edges.ends_apart and not (after_joiner and edges.is_blank)
+            after_joiner = edges.ends_in_joiner
         return words
 
     def unknown(self, text: str) -> list[str]:
@@ -294,6 +303,24 @@ class Tokenizer:
         if character in self._ids or not self._byte_of:
             return [self._ids.get(character, self.unknown_id)]
         return [self._ids[byte_entry(byte)] for byte in character.encode()]
+
+    @cached_property
+    def _edges(self) -> list[_Edges | None]:
+        """The edges of each entry; None for special tokens, which are part of no word."""
+        pieces = list(self._pieces)
+        pieces[self.unknown_id] = "\ufffd " if self.kind == "word" else "\ufffd"
+        return [
+            _Edges(
+                is_space=piece.isspace(),
+                joins_before=piece.startswith(JOINER),
+                ends_apart=piece[-1:].isspace() and not piece.endswith(JOINER + " "),
+                is_blank=piece == " ",
+                ends_in_joiner=piece.endswith(JOINER),
+            )
+            if piece
+            else None
+            for piece in pieces
+        ]
 
     @cached_property
     def _utf8(self) -> list[bytes]:
