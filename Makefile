@@ -2,6 +2,9 @@
 .NOTPARALLEL:
 .PHONY: setup demo test check sanitize emulate wheel bench docs clean
 
+# Where the environment forbids bytecode, every process of the tests would compile PyTorch again, in 4 s.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTHON ?= python3
 BIN := .venv/bin
 
