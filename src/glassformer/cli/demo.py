@@ -25,7 +25,7 @@ def command(
     run: Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder; an earlier demo in it is replaced.")] = Path(
         "runs/demo"
     ),
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps. [default: 1200]")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps. [default: 1600]")] = None,
     seed: Annotated[int, typer.Option(help="Random seed of corpus and training.")] = 1,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="SVG file for the attention matrix.")] = None,
 ) -> None:
@@ -119,8 +119,9 @@ def attention_table(view: "View") -> "Table":
 def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
     """The demo's run: a word-level model of 0.7 million parameters, about a minute of training on two cores.
 
-    Pre-norm learns this corpus in fewer steps than the post-norm of the paper: after 1,000, 99.0 % against 97.4 % of
-    the held-out sentences are exactly right. One head is trained on the grammar's word alignments.
+    Pre-norm learns this corpus in fewer steps than the post-norm of the paper: after 1,000 of 1,024 tokens, 99.0 %
+    against 97.4 % of the held-out sentences are exactly right. 1,600 steps of 512 tokens end at 99.2 %, 1,200 of 1,024
+    at 99.1 % (means of three seeds). One head is trained on the grammar's word alignments.
     """
     from glassformer.train import parse_config
 
@@ -141,10 +142,10 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
             "train": [str(corpus / "train")],
             "validation": [str(corpus / "validation")],
             "alignments": [str(corpus / "train.align")],
-            "batch_tokens": 1024,
+            "batch_tokens": 512,
         },
         "optimizer": {"schedule": "cosine", "learning_rate": 3e-3, "warmup_steps": 150, "clip_norm": 1.0},
-        "train": {"max_steps": max_steps or 1200, "seed": seed, "log_every": 100, "save_every": 10_000},
+        "train": {"max_steps": max_steps or 1600, "seed": seed, "log_every": 200, "save_every": 10_000},
         "validation": {"every": 10_000, "max_sentences": 200, "tokenize": "none"},
         "decoding": {"beam_size": 1},
     }
