@@ -2,7 +2,7 @@
 .NOTPARALLEL:
 .PHONY: setup demo test check sanitize emulate wheel bench docs clean
 
-# Where the environment forbids bytecode, every process of the tests would compile PyTorch again, in 4 s.
+# Where the environment forbids bytecode, every process would compile PyTorch again, in 3 s: the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
 
 PYTHON ?= python3

@@ -78,10 +78,13 @@ class _Edges(NamedTuple):
     """Properties of an entry's text that decide where words begin."""
 
     is_space: bool
-    joins_before: bool
-    ends_apart: bool
-    """True if it ends in a space that separates words, which ``" "`` after a joiner does not."""
+    """True if all of it is white space."""
     is_blank: bool
+    """True if it is ``" "``, which separates no words after a joiner."""
+    joins_before: bool
+    """True if it begins with a joiner."""
+    ends_apart: bool
+    """True if it ends in a space that separates words."""
     ends_in_joiner: bool
 
 
