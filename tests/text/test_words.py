@@ -4,6 +4,7 @@ import random
 import re
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,9 +95,11 @@ def test_round_trip_of_known_characters_in_new_orders(text, pre_tokenizer, order
 @settings(max_examples=100, deadline=None)
 @given(ANY_TEXT)
 def test_the_index_of_a_word_is_its_place_between_spaces(text):
-    for choices in ({}, {"pre_tokenizer": "whitespace"}, {"kind": "word"}):
-        tokenizer = trained("x " + text, **choices)
-        ids = tokenizer.encode(text)
+    """Also of single characters, where a joiner and its space are two tokens."""
+    choices = ({}, {"pre_tokenizer": "whitespace"}, {"kind": "word"})
+    for choice, dropout in ((choice, dropout) for choice in choices for dropout in (0.0, 1.0)):
+        tokenizer = trained("x " + text, **choice)
+        ids = tokenizer.resample(tokenizer.encode(text), dropout, np.random.default_rng(1))
         words = tokenizer.normalize(text).split(" ") if ids else []
         of = tokenizer.word_of(ids)
         regrouped = [[i for i, index in zip(ids, of, strict=True) if index == k] for k in range(len(words))]
