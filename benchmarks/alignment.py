@@ -42,7 +42,7 @@ def measure(seed: int, guided: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run")
         held_out = write_corpus(run.path / "corpus", seed)
-        config = demo_config(run.path / "corpus", seed, None)
+        config = demo_config(run.path / "corpus", seed)
         if not guided:
             config = config.model_copy(update={"data": config.data.model_copy(update={"alignments": []})})
         prepare_training(config.train.threads)

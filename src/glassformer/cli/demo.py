@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from glassformer.predict.translator import Translator
     from glassformer.train import RunConfig
 
-TRAINING, HELD_OUT = 20_000, 500
+TRAINING, HELD_OUT, STEPS = 20_000, 500, 1600
 
 
 def command(
     run: Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder; an earlier demo in it is replaced.")] = Path(
         "runs/demo"
     ),
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps. [default: 1600]")] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Number of training steps.")] = STEPS,
     seed: Annotated[int, typer.Option(help="Random seed of corpus and training.")] = 1,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="SVG file for the attention matrix.")] = None,
 ) -> None:
@@ -116,7 +116,7 @@ def attention_table(view: "View") -> "Table":
     return table
 
 
-def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
+def demo_config(corpus: Path, seed: int, max_steps: int = STEPS) -> "RunConfig":
     """The demo's run: a word-level model of 0.7 million parameters, about a minute of training on two cores.
 
     Pre-norm learns this corpus in fewer steps than the post-norm of the paper: after 1,000 steps of 1,024 tokens,
@@ -145,7 +145,7 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
             "batch_tokens": 512,
         },
         "optimizer": {"schedule": "cosine", "learning_rate": 3e-3, "warmup_steps": 150, "clip_norm": 1.0},
-        "train": {"max_steps": max_steps or 1600, "seed": seed, "log_every": 200, "save_every": 10_000},
+        "train": {"max_steps": max_steps, "seed": seed, "log_every": 200, "save_every": 10_000},
         "validation": {"every": 10_000, "max_sentences": 200, "tokenize": "none"},
         "decoding": {"beam_size": 1},
     }
