@@ -77,6 +77,7 @@ def frame(client: LocalClient, browser: Any) -> Iterator[tuple[Any, Callable[[st
     folder = Path(glassformer.__file__).parent / "web" / "explorer" / "static"
     script = (folder / "widget.js").read_text(encoding="utf-8").replace("export default { render };", "")
     tab = browser.new_page(viewport={"width": 1300, "height": 900})
+    tab.set_default_timeout(PATIENCE)
     complaints: list[str] = []
     tab.on("console", lambda message: complaints.append(message.text))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
@@ -91,6 +92,7 @@ def frame(client: LocalClient, browser: Any) -> Iterator[tuple[Any, Callable[[st
         "given => { text = given; void render({ model, el: document.getElementById('place') }); }",
         frame_document(client, ADDRESS),
     )
+    tab.frame_locator("iframe").locator("#status").wait_for(state="attached")
     waiting: dict[str, Any] = {}
 
     def pump() -> None:
