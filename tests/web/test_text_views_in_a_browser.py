@@ -1,8 +1,12 @@
 """Alignment, atlas and text to vectors in headless Chromium: a journey through each, and the job at the HTTP door."""
 
+from threading import Event
 from typing import Any
 
+import pytest
+
 from glassformer.alignment import write_pharaoh
+from glassformer.web.explorer.atlas_job import AtlasJob
 from glassformer.web.explorer.selection import parse_address
 from web.conftest import SOURCE, TARGET, ServedPage, open_view, wait_for_level, wait_until
 
@@ -53,11 +57,16 @@ def test_journey_through_the_atlas_with_its_job(page: Any, served: ServedPage) -
     assert served.complaints == []
 
 
-def test_job_is_stopped_and_goes_on_while_other_pages_are_answered(page: Any, served: ServedPage) -> None:
+def test_job_is_stopped_and_goes_on_while_other_pages_are_answered(
+    page: Any, served: ServedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, free = AtlasJob.step, Event()
+    monkeypatch.setattr(AtlasJob, "step", lambda job: measure(job) if job.done < 20 or free.wait(0.01) else None)
     open_view(page, served, **FORCED, panel="atlas", n=200, texts="\n".join(["the old cat sleeps " * 3] * 200))
     page.locator("button[data-post='atlas/cancel']").click()
     page.wait_for_selector(".atlas [role=status]:has-text('Stopped after')")
     account = page.locator(".atlas [role=status]").inner_text()
+    free.set()
     other = page.context.new_page()
     open_view(other, served, **FORCED)
     assert page.locator(".atlas [role=status]").inner_text() == account
@@ -71,6 +80,7 @@ def test_typed_sentences_survive_the_answers_of_a_job(page: Any, served: ServedP
     open_view(page, served, **FORCED, panel="atlas", n=200, texts="\n".join(["she sings"] * 40))
     page.locator("textarea[name=texts]").fill("she sings ||| elle chante")
     page.wait_for_selector(".atlas:not([data-live]) [role=status]:has-text('40 sentences of the field')")
+    assert page.evaluate("document.activeElement.name") == "texts"
     assert page.locator("textarea[name=texts]").input_value() == "she sings ||| elle chante"
     page.locator(".atlas form button").click()
     wait_until(page, "() => location.search.includes('elle+chante')")

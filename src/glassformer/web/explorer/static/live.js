@@ -40,17 +40,19 @@ async function refresh() {
 }
 
 /**
- * Replace the parts that differ, but neither the field that has the focus nor what was typed.
+ * Replace all parts but the form, which stays where it is: a form that moves loses the focus and what is being typed.
  * @param {Element} old
  * @param {Element} fresh
  */
 function replace(old, fresh) {
   const key = document.activeElement?.getAttribute("data-key") ?? "";
-  const form = old.querySelector("form");
-  const place = fresh.querySelector("form");
-  if (form && place) place.replaceWith(form);
-  old.replaceWith(fresh);
-  const same = key ? fresh.querySelector(`[data-key="${CSS.escape(key)}"]`) : null;
+  const form = old.querySelector(":scope > form");
+  for (const part of [...old.children]) if (part !== form) part.remove();
+  for (const part of [...fresh.children]) if (!form || part.tagName !== "FORM") old.insertBefore(part, form);
+  const live = fresh.getAttribute("data-live");
+  if (live === null) old.removeAttribute("data-live");
+  else old.setAttribute("data-live", live);
+  const same = key ? old.querySelector(`[data-key="${CSS.escape(key)}"]`) : null;
   if (same instanceof HTMLElement) same.focus({ preventScroll: true });
 }
 
