@@ -233,7 +233,7 @@ def test_other_processes_print_only_what_the_first_does_not(
     if printed is not None:
         store.set(processes.PRINTED, printed)
     monkeypatch.setattr(processes, "_store", lambda: store)
-    monkeypatch.setattr(processes, "PRINT_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "PRINT_SECONDS", 60.0 if printed else 0.1)
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}.items():
         monkeypatch.setenv(name, value)
     processes.print_once(kind("this one"), "this one")

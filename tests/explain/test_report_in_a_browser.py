@@ -206,8 +206,9 @@ def test_a_matrix_is_copied_in_full(browser: Any, file: Path) -> None:
         assert lines[0].split(",")[1] == "<s>"
         assert len(lines) == 1 + len(weights)
         assert [float(value) for value in lines[3].split(",")[1:]] == weights[2].tolist()
+        opened.all("() => { document.querySelector('.spoken').textContent = ''; }")
         figure.locator("[data-copies=latex]").click()
-        opened.page.wait_for_timeout(200)
+        opened.page.wait_for_function("() => document.querySelector('.spoken').textContent === 'Copied.'")
         assert "\\begin{tabular}{lrrrrrrrr}" in opened.all("() => navigator.clipboard.readText()")
         assert opened.all("() => escaped('x_1 − {∞}')") == r"x\_1 $-$ \{$\infty$\}"
 

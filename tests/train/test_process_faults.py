@@ -134,7 +134,7 @@ def test_process_with_the_store_stays_until_every_survivor_knows_who_is_lost(mon
     stores[0].set(f"{peers.HOST}2", "there")
     own = local()
     monkeypatch.setattr(peers, "_get_default_store", lambda: stores[own.rank])
-    monkeypatch.setattr(peers, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(peers, "ANSWER_SECONDS", 3.0)
     messages: dict[int, str] = {}
     known_before_the_end: list[bool] = []
 

@@ -55,11 +55,10 @@ def served_page(run: Path, others: Sequence[Path] = ()) -> Iterator[ServedPage]:
 
     app = create_app(run, WebSettings(token=TOKEN), others)
     app.state.explorer.worker.submit(lambda: torch.set_num_threads(1)).result()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", lifespan="off", access_log=False))
-    thread = threading.Thread(target=server.run, daemon=True)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.02)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tiny_tasks import made
-from web.conftest import TOKEN, ServedPage, faults_of_axe, open_view, served_page, wait_until
+from web.conftest import PATIENCE, TOKEN, ServedPage, faults_of_axe, open_view, served_page, wait_until
 
 HEAD = {"part": "encoder", "layer": 0, "sublayer": "self_attention", "head": 1}
 VIEWS: dict[str, dict[str, Any]] = {"first": {}, "head": HEAD, "compare": {**HEAD, "panel": "compare"}}
@@ -21,6 +21,7 @@ def arrays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def tab(arrays: ServedPage, browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE)
     opened = context.new_page()
     opened.goto(f"{arrays.origin}/?token={TOKEN}")
     yield opened

@@ -9,7 +9,17 @@ import torch
 
 from glassformer.generate import filters
 from glassformer.text.decimals import weight
-from web.conftest import SOURCE, TARGET, TOKEN, ServedPage, faults_of_axe, open_view, wait_for_level, wait_until
+from web.conftest import (
+    PATIENCE,
+    SOURCE,
+    TARGET,
+    TOKEN,
+    ServedPage,
+    faults_of_axe,
+    open_view,
+    wait_for_level,
+    wait_until,
+)
 
 WEIGHTS = "decoder.layers.1.cross_attention.weights"
 PLACE = {"part": "decoder", "layer": 1, "sublayer": "cross_attention", "head": 1}
@@ -253,6 +263,7 @@ def test_step_of_the_address_is_in_sight_in_the_timeline(page: Any, served: Serv
 
 def test_first_view_is_small(page: Any, served: ServedPage) -> None:
     context = page.context.browser.new_context()
+    context.set_default_timeout(PATIENCE)
     tab = context.new_page()
     session = context.new_cdp_session(tab)
     session.send("Network.enable")

@@ -9,7 +9,7 @@ import pytest
 
 from glassformer.errors import CheckpointError, DataError
 from glassformer.text.decimals import decimal
-from glassformer.web.explorer import arrays
+from glassformer.web.explorer import arrays, learning
 from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
 from glassformer.web.explorer.learning import training_series
 from glassformer.web.explorer.models import load_explored
@@ -35,6 +35,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
 @pytest.fixture(scope="module")
 def series(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
     return made(tmp_path_factory, "forecasting")
+
+
+@pytest.fixture(autouse=True)
+def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests measure every checkpoint, however slow the machine is."""
+    monkeypatch.setattr(learning, "SECONDS", 600.0)
 
 
 def weights_in(html: str) -> list[str]:

@@ -11,6 +11,7 @@ from glassformer.errors import DataError
 from glassformer.explain.analysis.interventions import switch_off
 from glassformer.predict.translator import Translator
 from tiny_run import TinyRun
+from web.conftest import PATIENCE
 
 SOURCE, TARGET = "the old cat sleeps", "le vieux chat dort"
 
@@ -61,6 +62,7 @@ def test_what_has_no_words_is_refused(tiny: TinyRun) -> None:
 def test_frame_of_a_notebook_opens_and_requests_nothing(tiny: TinyRun, browser: Any) -> None:
     page = glassformer.explore(tiny.translator, SOURCE, TARGET)
     context = browser.new_context()
+    context.set_default_timeout(PATIENCE)
     tab = context.new_page()
     requests: list[str] = []
     complaints: list[str] = []
@@ -69,7 +71,7 @@ def test_frame_of_a_notebook_opens_and_requests_nothing(tiny: TinyRun, browser: 
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     tab.set_content(f"<!doctype html><title>notebook</title>{page._repr_html_()}")
     frame = tab.frame_locator("iframe")
-    assert SOURCE in frame.locator("h1").inner_text(timeout=120_000)
+    assert SOURCE in frame.locator("h1").inner_text()
     assert frame.locator(".verdict.passed").count() == 1
     assert [url for url in requests if not url.startswith(("about:", "data:"))] == []
     assert complaints == []

@@ -92,7 +92,7 @@ def frame(client: LocalClient, browser: Any) -> Iterator[tuple[Any, Callable[[st
         "given => { text = given; void render({ model, el: document.getElementById('place') }); }",
         frame_document(client, ADDRESS),
     )
-    tab.frame_locator("iframe").locator("#status").wait_for(state="attached")
+    tab.frame_locator("iframe").locator("html[data-folds]").wait_for(state="attached")  # its scripts have run
     waiting: dict[str, Any] = {}
 
     def pump() -> None:

@@ -51,7 +51,7 @@ def test_slider_is_where_the_address_says(page: Any, served: ServedPage) -> None
 
 def test_training_is_played_to_its_end_with_motion(page: Any, served: ServedPage) -> None:
     page.emulate_media(reduced_motion="no-preference")
-    open_view(page, served, **FORCED, checkpoint="step_00000080")
+    open_view(page, served, **FORCED, checkpoint="step_00000040")
     page.locator("#play").click()
     assert page.locator("#play").get_attribute("aria-label") == "pause"
     wait_until(page, "() => document.querySelector('#training').value === '3'")
