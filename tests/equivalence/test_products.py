@@ -54,6 +54,15 @@ def test_a_product_is_as_exact_as_pytorchs(depth: int, transposed: bool) -> None
         assert found < (2 if loaded().parts else 4) * expected
 
 
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(192, 1030, 768), (200, 2101, 1000), (64, 300, 200)])
+def test_strides_of_the_operands_change_no_bit(rows: int, depth: int, columns: int) -> None:
+    """Also where the transposed product is computed, as for some gradients of weights."""
+    a, b = torch.randn(rows, depth), torch.randn(depth, columns)
+    expected = product(a, b)
+    assert torch.equal(product(a.t().contiguous().t(), b), expected)
+    assert torch.equal(product(a, b.t().contiguous().t()), expected)
+
+
 def test_powers_of_two_only_move_the_exponent() -> None:
     a, b = torch.randn(800, 100), torch.randn(100, 70)
     expected = product(a, b)

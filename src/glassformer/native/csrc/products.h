@@ -5,9 +5,11 @@
 #if HAS_AMX
 #define CACHED_STEPS 512                                             // steps of a block of rows of A
 #define CACHED_ENTRIES(many_rows) ((many_rows) ? 1 << 17 : 1 << 19)  // entries of B
+#define TRANSPOSED_ROWS 1  // of gradients that are computed transposed; of fewer, storing costs more than is gained
 #else
 #define CACHED_STEPS 1024
 #define CACHED_ENTRIES(many_rows) (1 << 19)
+#define TRANSPOSED_ROWS (LANES == 16 ? 192 : INT64_MAX)  // not measured with AVX2
 #endif
 #define STEPS_AT_ONCE 32       // steps of B that a thread packs
 #define FEW_ENTRIES (1 << 16)  // of B that each thread packs for itself, for MANY_ROWS or more
@@ -33,6 +35,23 @@ struct Packing {
     int64_t first_column, columns, first_step, steps;
     bool transposed;  // the operands are exchanged, and the result is stored transposed
 };
+
+// Store sums of `rows` rows and `columns` columns of a panel transposed; with ADD, add them to the results before. Sums
+// are read in full vectors of rows.
+static void put_transposed(const float* sums, int64_t rows, int64_t columns, bool add, float* to, int64_t stride) {
+    alignas(64) float square[LANES][LANES];
+    for (int64_t row = 0; row < rows; row += LANES, sums += LANES * PANEL)
+        for (int64_t column = 0; column < columns; column += LANES) {
+            transpose_square(sums + column, PANEL, square[0], LANES);
+            const int64_t count = std::min<int64_t>(LANES, rows - row);
+            for (int64_t i = 0; i < std::min<int64_t>(LANES, columns - column); i++) {
+                float* at = to + (column + i) * stride + row;
+                if (count == LANES) store(at, load(square[i]) + (add ? load(at) : Floats{}));
+                else
+                    for (int64_t j = 0; j < count; j++) at[j] = square[i][j] + (add ? at[j] : 0.0f);
+            }
+        }
+}
 
 #if HAS_AMX
 // Pack columns of B in parts into panels, with zeros after the last one.
@@ -68,19 +87,6 @@ static auto packing_columns(const Operand& b, int64_t columns, int64_t depth, Sp
 
 static inline void store_first(float* to, int64_t count, Floats values) {
     _mm512_mask_storeu_ps(to, static_cast<__mmask16>(count >= LANES ? 0xffff : (1 << count) - 1), (__m512)values);
-}
-
-// Store sums of `rows` rows and `columns` columns of a panel transposed; with ADD, add them to the results before.
-static void put_transposed(const float* sums, int64_t rows, int64_t columns, bool add, float* to, int64_t stride) {
-    alignas(64) float square[LANES][LANES];
-    for (int64_t row = 0; row < rows; row += LANES, sums += LANES * PANEL)
-        for (int64_t column = 0; column < columns; column += LANES) {
-            transpose_square(sums + column, PANEL, square[0], LANES);
-            for (int64_t i = 0; i < std::min<int64_t>(LANES, columns - column); i++) {
-                float* at = to + (column + i) * stride + row;
-                store_first(at, rows - row, load(square[i]) + (add ? load_first(at, rows - row) : Floats{}));
-            }
-        }
 }
 
 // `count` rows of the result from `first` on.
@@ -196,6 +202,7 @@ static void multiply_rows(
         pack_rows(a, count, packing.steps, rows);
         tiles = rows;
     }
+    float sums[(PRODUCT_ROWS + LANES) * PANEL];
     for (int64_t at = 0; at < packing.columns; at += PANEL) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
         const float* panel = packed + at * packing.steps;
@@ -204,17 +211,19 @@ static void multiply_rows(
             constexpr int rows = decltype(height)::value;
             const Operand tile = tiles ? Operand{tiles + row * packing.steps, 1, TALL}
                                        : Operand{a.data + row * a.across, a.across, a.along};
+            const float* later = steps_to_fetch(panel, packing.steps, row);
             float* to = p.result + (first + row) * p.columns + column;
-            if (width == PANEL)
-                multiply_tile<rows>(
-                    tile, panel, packing.steps, steps_to_fetch(panel, packing.steps, row), bias, packing.first_step > 0,
-                    to, p.columns
-                );
+            if (packing.transposed)
+                multiply_tile<rows>(tile, panel, packing.steps, later, nullptr, false, sums + row * PANEL, PANEL);
+            else if (width == PANEL)
+                multiply_tile<rows>(tile, panel, packing.steps, later, bias, packing.first_step > 0, to, p.columns);
             else
                 multiply_narrow_tile<rows>(
                     tile, panel, packing.steps, bias, packing.first_step > 0, to, p.columns, width
                 );
         });
+        if (packing.transposed)
+            put_transposed(sums, count, width, packing.first_step > 0, p.result + column * p.rows + first, p.rows);
     }
 }
 
@@ -269,11 +278,9 @@ static void multiply_blocks(const MatrixProduct& p, bool transposed) {
 }
 
 static void multiply(const MatrixProduct& p) {
-#if HAS_AMX
     // Gradients of weights with more columns than rows: the packed operand is read once for each block of rows. The
     // sums have the same bits.
-    if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
+    if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows && p.rows >= TRANSPOSED_ROWS)
         return multiply_blocks({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
-#endif
     multiply_blocks(p, false);
 }
