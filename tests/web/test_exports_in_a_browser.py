@@ -122,9 +122,10 @@ def test_menu_closes_at_a_click_elsewhere(page: Any, served: ServedPage) -> None
 def test_file_that_is_too_large_says_so(page: Any, served: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassformer.web.explorer.exports.formats.MAX_CSV_NUMBERS", 3)
     open_view(page, served, **FORCED, **PLACE, stage="weights")
+    page.evaluate(KEEP_LABELS)
     page.locator(".stage > .export summary").click()
     page.locator(".stage > .export section:first-of-type [data-copy-of]").first.click()
-    page.wait_for_selector(".export-copies button[title^='the tensor has']")
+    page.wait_for_selector(".export-copies button[title^='the tensor has']:has-text('failed')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

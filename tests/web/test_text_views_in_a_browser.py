@@ -57,11 +57,17 @@ def test_journey_through_the_atlas_with_its_job(page: Any, served: ServedPage) -
     assert served.complaints == []
 
 
+def held_after(sentences: int, monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Let each job wait after so many sentences until the event."""
+    measure, free = AtlasJob.step, Event()
+    monkeypatch.setattr(AtlasJob, "step", lambda job: measure(job) if job.done < sentences or free.wait(0.01) else None)
+    return free
+
+
 def test_job_is_stopped_and_goes_on_while_other_pages_are_answered(
     page: Any, served: ServedPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure, free = AtlasJob.step, Event()
-    monkeypatch.setattr(AtlasJob, "step", lambda job: measure(job) if job.done < 20 or free.wait(0.01) else None)
+    free = held_after(20, monkeypatch)
     open_view(page, served, **FORCED, panel="atlas", n=200, texts="\n".join(["the old cat sleeps " * 3] * 200))
     page.locator("button[data-post='atlas/cancel']").click()
     page.wait_for_selector(".atlas [role=status]:has-text('Stopped after')")
@@ -69,6 +75,7 @@ def test_job_is_stopped_and_goes_on_while_other_pages_are_answered(
     free.set()
     other = page.context.new_page()
     open_view(other, served, **FORCED)
+    page.reload()
     assert page.locator(".atlas [role=status]").inner_text() == account
     page.locator("button[data-post='atlas/resume']").click()
     page.wait_for_selector(".atlas:not([data-live]):not(:has([data-post])) .heads-table")
@@ -76,15 +83,39 @@ def test_job_is_stopped_and_goes_on_while_other_pages_are_answered(
     assert served.complaints == []
 
 
-def test_typed_sentences_survive_the_answers_of_a_job(page: Any, served: ServedPage) -> None:
+def test_typed_sentences_survive_the_answers_of_a_job(
+    page: Any, served: ServedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = held_after(20, monkeypatch)
     open_view(page, served, **FORCED, panel="atlas", n=200, texts="\n".join(["she sings"] * 40))
     page.locator("textarea[name=texts]").fill("she sings ||| elle chante")
+    free.set()
     page.wait_for_selector(".atlas:not([data-live]) [role=status]:has-text('40 sentences of the field')")
     assert page.evaluate("document.activeElement.name") == "texts"
     assert page.locator("textarea[name=texts]").input_value() == "she sings ||| elle chante"
     page.locator(".atlas form button").click()
     wait_until(page, "() => location.search.includes('elle+chante')")
     page.wait_for_selector(".atlas [role=status]:has-text('1 sentence')")
+
+
+def test_page_of_a_job_asks_again_when_another_view_came_first(
+    page: Any, served: ServedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = held_after(3, monkeypatch)
+    refused: list[str] = []
+    open_view(page, served, **FORCED, panel="atlas", n=200, texts="\n".join(["he sings"] * 10))
+
+    def refuse_once(route: Any) -> None:
+        if refused or route.request.headers.get("x-fragment") != "1":
+            route.fallback()
+        else:
+            refused.append(route.request.url)
+            route.fulfill(status=503, body="Another view came first; ask again.\n")
+
+    page.route("**/*", refuse_once)
+    free.set()
+    page.wait_for_selector(".atlas:not([data-live]) [role=status]:has-text('10 sentences of the field')")
+    assert len(refused) == 1
 
 
 def test_journey_through_the_vectors_by_keyboard(page: Any, served: ServedPage) -> None:

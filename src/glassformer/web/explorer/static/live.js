@@ -3,6 +3,7 @@
 
 import { request, shown } from "./address.js";
 
+const SOON = 160; // milliseconds
 let timer = 0;
 
 /** Start to watch the stage: a view with ``data-live`` is asked for again after so many milliseconds. */
@@ -28,6 +29,11 @@ async function refresh() {
   const address = shown();
   try {
     const answer = await request(address || "?", { headers: { "x-fragment": "1" } });
+    if (answer.status === 503) {
+      clearTimeout(timer);
+      timer = window.setTimeout(() => void refresh(), SOON); // another page's view came first
+      return;
+    }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const fresh = page.querySelector("main .atlas");
     const old = document.querySelector("main .atlas");
@@ -47,8 +53,13 @@ async function refresh() {
 function replace(old, fresh) {
   const key = document.activeElement?.getAttribute("data-key") ?? "";
   const form = old.querySelector(":scope > form");
-  for (const part of [...old.children]) if (part !== form) part.remove();
-  for (const part of [...fresh.children]) if (!form || part.tagName !== "FORM") old.insertBefore(part, form);
+  const parts = [...fresh.childNodes];
+  const place = parts.findIndex((part) => part.nodeName === "FORM");
+  if (form && place >= 0) {
+    for (const part of [...old.childNodes]) if (part !== form) part.remove();
+    form.before(...parts.slice(0, place));
+    form.after(...parts.slice(place + 1));
+  } else old.replaceChildren(...parts);
   const live = fresh.getAttribute("data-live");
   if (live === null) old.removeAttribute("data-live");
   else old.setAttribute("data-live", live);
