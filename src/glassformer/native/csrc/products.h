@@ -5,11 +5,9 @@
 #if HAS_AMX
 #define CACHED_STEPS 512                                             // steps of a block of rows of A
 #define CACHED_ENTRIES(many_rows) ((many_rows) ? 1 << 17 : 1 << 19)  // entries of B
-#define TRANSPOSED_ROWS 1  // of gradients that are computed transposed; of fewer, storing costs more than is gained
 #else
 #define CACHED_STEPS 1024
 #define CACHED_ENTRIES(many_rows) (1 << 19)
-#define TRANSPOSED_ROWS (LANES == 16 ? 192 : INT64_MAX)  // not measured with AVX2
 #endif
 #define STEPS_AT_ONCE 32       // steps of B that a thread packs
 #define FEW_ENTRIES (1 << 16)  // of B that each thread packs for itself, for MANY_ROWS or more
@@ -202,7 +200,8 @@ static void multiply_rows(
         pack_rows(a, count, packing.steps, rows);
         tiles = rows;
     }
-    float sums[(PRODUCT_ROWS + LANES) * PANEL];
+    static_assert(PRODUCT_ROWS % LANES == 0, "full vectors of rows");
+    float sums[PRODUCT_ROWS * PANEL];
     for (int64_t at = 0; at < packing.columns; at += PANEL) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
         const float* panel = packed + at * packing.steps;
@@ -279,8 +278,8 @@ static void multiply_blocks(const MatrixProduct& p, bool transposed) {
 
 static void multiply(const MatrixProduct& p) {
     // Gradients of weights with more columns than rows: the packed operand is read once for each block of rows. The
-    // sums have the same bits.
-    if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows && p.rows >= TRANSPOSED_ROWS)
+    // sums have the same bits. With AVX2 it was not measured.
+    if (LANES == 16 && p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
         return multiply_blocks({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
     multiply_blocks(p, false);
 }
