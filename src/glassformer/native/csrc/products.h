@@ -174,19 +174,12 @@ NOINLINE void multiply_tile(
     }
 }
 
-// The same for the first `width` columns of a panel.
-template <int ROWS>
-static void multiply_narrow_tile(
-    Operand a, const float* panel, int64_t depth, const float* bias, bool add, float* result, int64_t stride,
-    int64_t width
+// Store sums of the first `width` columns of a panel, plus the bias, or plus the previous results.
+static void put_narrow(
+    const float* sums, int64_t rows, int64_t width, const float* bias, bool add, float* to, int64_t stride
 ) {
-    float sums[ROWS * PANEL];
-    multiply_tile<ROWS>(a, panel, depth, panel, nullptr, false, sums, PANEL);
-    for (int row = 0; row < ROWS; row++)
-        for (int64_t j = 0; j < width; j++) {
-            float& to = result[row * stride + j];
-            to = sums[row * PANEL + j] + (add ? to : bias ? bias[j] : 0.0f);
-        }
+    for (int64_t row = 0; row < rows; row++, to += stride, sums += PANEL)
+        for (int64_t j = 0; j < width; j++) to[j] = sums[j] + (add ? to[j] : bias ? bias[j] : 0.0f);
 }
 
 // `count` rows of the result from `first` on; A is packed unless its rows are contiguous.
@@ -202,27 +195,24 @@ static void multiply_rows(
     }
     static_assert(PRODUCT_ROWS % LANES == 0, "full vectors of rows");
     float sums[PRODUCT_ROWS * PANEL];
+    const bool add = packing.first_step > 0;
     for (int64_t at = 0; at < packing.columns; at += PANEL) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
         const float* panel = packed + at * packing.steps;
         const float* bias = p.bias ? p.bias + column : nullptr;
+        float* to = p.result + first * p.columns + column;
+        const bool direct = width == PANEL && !packing.transposed;
         for_each_tile(count, [&](auto height, int64_t row) {
             constexpr int rows = decltype(height)::value;
             const Operand tile = tiles ? Operand{tiles + row * packing.steps, 1, TALL}
                                        : Operand{a.data + row * a.across, a.across, a.along};
             const float* later = steps_to_fetch(panel, packing.steps, row);
-            float* to = p.result + (first + row) * p.columns + column;
-            if (packing.transposed)
-                multiply_tile<rows>(tile, panel, packing.steps, later, nullptr, false, sums + row * PANEL, PANEL);
-            else if (width == PANEL)
-                multiply_tile<rows>(tile, panel, packing.steps, later, bias, packing.first_step > 0, to, p.columns);
-            else
-                multiply_narrow_tile<rows>(
-                    tile, panel, packing.steps, bias, packing.first_step > 0, to, p.columns, width
-                );
+            if (direct)
+                multiply_tile<rows>(tile, panel, packing.steps, later, bias, add, to + row * p.columns, p.columns);
+            else multiply_tile<rows>(tile, panel, packing.steps, later, nullptr, false, sums + row * PANEL, PANEL);
         });
-        if (packing.transposed)
-            put_transposed(sums, count, width, packing.first_step > 0, p.result + column * p.rows + first, p.rows);
+        if (packing.transposed) put_transposed(sums, count, width, add, p.result + column * p.rows + first, p.rows);
+        else if (!direct) put_narrow(sums, count, width, bias, add, to, p.columns);
     }
 }
 
