@@ -7,7 +7,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.native import ops
-from glassformer.native.library import kernels, loaded
+from glassformer.native.library import kernels
 from glassformer.native.ops import NativeDropout, NativeLinear, product
 from glassformer.taps import record
 
@@ -38,7 +38,7 @@ def test_a_product_is_pytorchs(rows: int, depth: int, columns: int, transposed: 
 def test_a_product_is_as_exact_as_pytorchs(depth: int, transposed: bool) -> None:
     """Errors relative to the sum of the magnitudes; numbers of one sign, and of very different sizes.
 
-    Without parts an entry is summed in order. MKL with AVX2 sums short pieces, which rounds less.
+    Entries are summed in order, also those of parts. MKL sums short pieces on some processors, which rounds less.
     """
     torch.manual_seed(1)
     for kind in ("normal", "positive", "wide"):
@@ -51,7 +51,7 @@ def test_a_product_is_as_exact_as_pytorchs(depth: int, transposed: bool) -> None
             a, b = a.t().contiguous().t(), b.t().contiguous().t()
         exact, scale = a.double() @ b.double(), a.double().abs() @ b.double().abs()
         found, expected = (((y.double() - exact) / scale).square().mean().sqrt() for y in (product(a, b), a @ b))
-        assert found < (2 if loaded().parts else 4) * expected
+        assert found < 4 * expected
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(192, 1030, 768), (200, 2101, 1000), (64, 300, 200)])
