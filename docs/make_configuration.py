@@ -1,6 +1,9 @@
 """Write docs/configuration.md from the configuration models: ``make docs``. A test holds the page against the code."""
 
+import ast
+import inspect
 import textwrap
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -9,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from glassformer.config import Config
 from glassformer.generate import DecodingConfig
 from glassformer.tasks import TASKS, resolve_name
 from glassformer.text import TextConfig
@@ -44,12 +48,9 @@ def render() -> str:
 def _differing(name: str, model: Any, shared: type[BaseModel] | None) -> list[str]:
     """The section as a table; for a section of every run, only the keys that differ."""
     assert isinstance(model, type) and issubclass(model, BaseModel)
-    known = {} if shared is None else shared.model_fields
-    fields = {
-        key: field
-        for key, field in model.model_fields.items()
-        if key not in known or _row(key, field) != _row(key, known[key])
-    }
+    known = {} if shared is None else _rows(shared)
+    rows = _rows(model)
+    fields = {key: field for key, field in model.model_fields.items() if key not in known or rows[key] != known[key]}
     return [_section(name, model, fields)] if fields else []
 
 
@@ -60,7 +61,7 @@ def _section(name: str, model: type[BaseModel], fields: dict[str, FieldInfo]) ->
         for key, field in fields.items()
         if _is_section(field)
     ]
-    rows = "\n".join(_row(key, field) for key, field in fields.items() if not _is_section(field))
+    rows = "\n".join(row for key, row in _rows(model).items() if key in fields and not _is_section(fields[key]))
     return "\n".join([f"{head}{rows}\n", *inner])
 
 
@@ -73,11 +74,32 @@ def _about(model: type[BaseModel]) -> str:
     return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _rows(model: type[BaseModel]) -> dict[str, str]:
+    """The row of each key."""
+    docstrings = _docstrings(model)
+    return {name: _row(name, field, docstrings.get(name, "")) for name, field in model.model_fields.items()}
+
+
+def _docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """The string literal below each attribute of ``model``, inherited ones included."""
+    found = {}
+    for base in reversed([base for base in model.__mro__ if issubclass(base, Config)]):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(definition, ast.ClassDef)
+        for attribute, text in pairwise(definition.body):
+            match attribute, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
+                    found[name] = meaning
+                case ast.AnnAssign(target=ast.Name(id=name)), _:
+                    found[name] = ""
+    return found
+
+
+def _row(name: str, field: FieldInfo, docstring: str) -> str:
     default = "*required*" if field.default is PydanticUndefined else f"`{_toml(field.default)}`"
     if field.default is None:
         default = "none"
-    return f"| `{name}` | {_type(field.annotation)} | {default} | {_plain(field.description or '')} |"
+    return f"| `{name}` | {_type(field.annotation)} | {default} | {_plain(field.description or docstring)} |"
 
 
 def _type(annotation: Any) -> str:
