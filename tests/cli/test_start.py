@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from stored_models import GIVEN, TASKS, stored
 
 import glassformer
+from glassformer.tasks import TASKS as TASK_RECORDS
 from tiny_run import TinyRun, write_lines
 
 ROOT = Path(__file__).parents[2]
@@ -17,9 +19,10 @@ FORMAT_1 = ROOT / "tests" / "data" / "format_1"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def python(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=600, check=False
+        command, input=stdin, capture_output=True, text=True, env=ENVIRONMENT, timeout=600, check=False
     )
 
 
@@ -44,7 +47,7 @@ print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu", "glassformer.config"
 
 
 def modules_of_a_command(arguments: list[str], cache: Path, engine: str = "") -> str:
-    """Whether a command imported PyTorch and its compiler, as ``True False``."""
+    """Whether a command imported PyTorch, its compiler, and its kernels of meta tensors, as ``True False False``."""
     script = """
 import sys
 from glassformer.cli import main
@@ -52,7 +55,7 @@ try:
     main()
 except SystemExit as end:
     assert end.code in (0, None)
-print("torch" in sys.modules, "torch._dynamo" in sys.modules)
+print("torch" in sys.modules, *(f"torch.{name}" in sys.modules for name in ("_dynamo", "_decomp.decompositions")))
 """
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -66,12 +69,62 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("arguments", [["translate", str(FORMAT_1), "-"], ["info", "configs/multi30k.toml"]])
+@pytest.mark.parametrize(
+    ("arguments", "modules"),
+    [
+        (["translate", str(FORMAT_1), "-"], "True False False"),
+        (["info", "configs/multi30k.toml"], "True False True"),
+    ],
+)
 def test_a_translator_is_loaded_and_described_without_the_compiler_of_pytorch(
-    tmp_path: Path, arguments: list[str]
+    tmp_path: Path, arguments: list[str], modules: str
 ) -> None:
     """An operation on meta tensors would import it: 800 modules in 0.7 s."""
-    assert modules_of_a_command(arguments, tmp_path) == "True False"
+    assert modules_of_a_command(arguments, tmp_path) == modules
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_command_that_uses_a_run_needs_no_meta_kernels_of_pytorch(tmp_path: Path, task: str) -> None:
+    """The answer is that of a process which imported PyTorch as a whole."""
+    script = """
+import sys
+import {}
+from glassformer.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code in (0, None)
+print("torch._decomp.decompositions" in sys.modules, file=sys.stderr)
+"""
+    given = GIVEN[task](tmp_path)
+    files, stdin = ([str(given)], "") if isinstance(given, Path) else ([], f"{given}\n")
+    command = [TASK_RECORDS[task].commands[0], str(stored(tmp_path, task)), *files]
+    whole, short = (python("-c", script.format(first), *command, stdin=stdin) for first in ("torch", "os"))
+    assert (whole.returncode, whole.stderr.splitlines()[-1]) == (0, "True")
+    assert (short.returncode, short.stderr.splitlines()[-1]) == (0, "False")
+    assert short.stdout == whole.stdout != ""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "torch.compile(torch.nn.functional.gelu, backend='aot_eager')(torch.ones(3, requires_grad=True)).sum()",
+        "torch.export.export(torch.nn.GELU(), (torch.ones(3),))",
+        "torch._meta_registrations.meta_embedding_bag",
+    ],
+)
+def test_meta_kernels_are_there_when_pytorch_needs_them(use: str) -> None:
+    script = f"""
+import sys
+from glassformer.cli.imports import postpone_meta_kernels
+postpone_meta_kernels()
+import torch
+print("torch._decomp.decompositions" in sys.modules)
+{use}
+print("torch._decomp.decompositions" in sys.modules)
+"""
+    done = python("-c", script)
+    assert (done.stdout, done.returncode) == ("False\nTrue\n", 0), done.stderr
 
 
 @pytest.mark.parametrize(("engine", "kind"), [("", "adam"), ("torch", "adamw")])
@@ -82,7 +135,7 @@ def test_a_run_is_trained_without_the_compiler_of_pytorch(
     config, run = tmp_path / "run.toml", str(tmp_path / "run")
     for steps, more in ((2, []), (3, ["--resume"])):
         tiny.write_config(config, {"train.max_steps": steps, "optimizer.kind": kind})
-        assert modules_of_a_command(["train", str(config), "--run", run, *more], tmp_path, engine) == "True False"
+        assert modules_of_a_command(["train", str(config), "--run", run, *more], tmp_path, engine) == "True False True"
 
 
 def test_garbage_is_not_looked_for_only_while_a_model_is_loaded(tiny: TinyRun, tmp_path: Path) -> None:
