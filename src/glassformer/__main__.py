@@ -1,6 +1,6 @@
 """``python -m glassformer`` is the command ``glassformer``."""
 
-from glassformer.cli import main
+from glassformer.cli import console_main
 
 if __name__ == "__main__":
-    main()
+    console_main()

@@ -173,6 +173,32 @@ def test_an_error_of_the_module_is_one_line() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["info", "/nowhere"], 2)])
+def test_a_program_ends_after_its_threads_and_functions_at_exit_without_freeing_objects(
+    arguments: list[str], code: int
+) -> None:
+    script = """
+import atexit, sys, threading, time
+import glassformer.cli.process
+from glassformer.cli import console_main
+
+class Object:
+    def __del__(self):
+        print("freed")
+
+def later():
+    time.sleep(0.5)
+    print("thread")
+
+kept = Object()
+atexit.register(print, "at exit")
+threading.Thread(target=later).start()
+console_main()
+"""
+    done = python("-c", script, *arguments)
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (code, ["thread", "at exit"])
+
+
 def test_a_reader_that_has_gone_is_no_error(tiny: TinyRun, tmp_path: Path) -> None:
     """``glassformer tokenize … | head -1``: more than a pipe holds, and nobody reads on."""
     text = write_lines(tmp_path / "text", ["the old cat sleeps"] * 20_000)

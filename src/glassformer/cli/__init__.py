@@ -1,6 +1,17 @@
 """The command ``glassformer``: a file a verb, and the only place that prints."""
 
-__all__ = ["main"]
+__all__ = ["console_main", "main"]
+
+
+def console_main() -> None:
+    """``main`` as the program of a process of its own, which ends sooner (``end_with_code``)."""
+    try:
+        main()
+    except SystemExit as end:
+        from glassformer.cli.process import end_with_code
+
+        end_with_code(int(end.code or 0))
+        raise
 
 
 def main() -> None:
