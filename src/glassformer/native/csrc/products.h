@@ -268,8 +268,8 @@ static void multiply_blocks(const MatrixProduct& p, bool transposed) {
 
 static void multiply(const MatrixProduct& p) {
     // Gradients of weights with more columns than rows: the packed operand is read once for each block of rows. The
-    // sums have the same bits. With AVX2 it was not measured.
-    if (LANES == 16 && p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
+    // sums have the same bits.
+    if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
         return multiply_blocks({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
     multiply_blocks(p, false);
 }
