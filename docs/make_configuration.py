@@ -86,7 +86,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
     for base in reversed([base for base in model.__mro__ if issubclass(base, Config)]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(definition, ast.ClassDef)
-        for attribute, text in pairwise(definition.body):
+        for attribute, text in pairwise([*definition.body, None]):
             match attribute, text:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(meaning))):
                     found[name] = meaning

@@ -28,8 +28,8 @@ A former key may be one of a section, as ``attention.dropout``.
 class Config(BaseModel):
     """Base of every configuration: immutable; an unknown key and a number that is not finite are errors."""
 
-    # A validator is built when it is first used: a command uses few of some 30, and a start took 0.03 s longer.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+    # Not use_attribute_docstrings: it reads and parses the source of each class when that is defined.
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     former_keys: ClassVar[FormerKeys] = {}
 
     @classmethod

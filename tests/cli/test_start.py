@@ -11,12 +11,27 @@ import pytest
 from stored_models import GIVEN, TASKS, stored
 
 import glassformer
+from explain.small_models import VARIANTS
 from glassformer.tasks import TASKS as TASK_RECORDS
 from tiny_run import TinyRun, write_lines
 
 ROOT = Path(__file__).parents[2]
 FORMAT_1 = ROOT / "tests" / "data" / "format_1"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+RUN_BY_ANOTHER = """
+try:
+    runpy.run_module("glassformer", run_name="__main__")
+except SystemExit:
+    pass
+"""
+TELL_THE_END = """
+import os
+end = os._exit
+os._exit = lambda code: (print("at once", flush=True), end(code))
+"""
+META_KERNELS = '"meta_embedding_bag" in vars(sys.modules["torch._meta_registrations"])'
+"""Expression: PyTorch's kernels of meta tensors are executed."""
 
 
 def python(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -48,14 +63,14 @@ print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu", "glassformer.config"
 
 def modules_of_a_command(arguments: list[str], cache: Path, engine: str = "") -> str:
     """Whether a command imported PyTorch, its compiler, and its kernels of meta tensors, as ``True False False``."""
-    script = """
+    script = f"""
 import sys
-from glassformer.cli import main
+from glassformer.cli import console_main
 try:
-    main()
+    console_main()
 except SystemExit as end:
     assert end.code in (0, None)
-print("torch" in sys.modules, *(f"torch.{name}" in sys.modules for name in ("_dynamo", "_decomp.decompositions")))
+print("torch" in sys.modules, "torch._dynamo" in sys.modules, {META_KERNELS})
 """
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
@@ -79,52 +94,72 @@ print("torch" in sys.modules, *(f"torch.{name}" in sys.modules for name in ("_dy
 def test_a_translator_is_loaded_and_described_without_the_compiler_of_pytorch(
     tmp_path: Path, arguments: list[str], modules: str
 ) -> None:
-    """An operation on meta tensors would import it: 800 modules in 0.7 s."""
+    """An operation on meta tensors could import it: 800 modules in 0.7 s."""
     assert modules_of_a_command(arguments, tmp_path) == modules
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_every_command_that_uses_a_run_needs_no_meta_kernels_of_pytorch(tmp_path: Path, task: str) -> None:
-    """The answer is that of a process which imported PyTorch as a whole."""
+@pytest.mark.parametrize(
+    ("task", "command"),
+    [(task, command) for task in TASKS for command in TASK_RECORDS[task].commands if command != "tokenize"],
+)
+def test_commands_need_no_meta_kernels_of_pytorch(tmp_path: Path, task: str, command: str) -> None:
+    """The output is that of ``main``, which imports PyTorch as a whole."""
     script = """
 import sys
-import {}
-from glassformer.cli import main
+from glassformer.cli import {0}
 try:
-    main()
+    {0}()
 except SystemExit as end:
     assert end.code in (0, None)
-print("torch._decomp.decompositions" in sys.modules, file=sys.stderr)
+print({1}, file=sys.stderr)
 """
     given = GIVEN[task](tmp_path)
     files, stdin = ([str(given)], "") if isinstance(given, Path) else ([], f"{given}\n")
-    command = [TASK_RECORDS[task].commands[0], str(stored(tmp_path, task)), *files]
-    whole, short = (python("-c", script.format(first), *command, stdin=stdin) for first in ("torch", "os"))
+    arguments = [command, str(stored(tmp_path, task)), *files]
+    whole, partial = (
+        python("-c", script.format(entry, META_KERNELS), *arguments, stdin=stdin) for entry in ("main", "console_main")
+    )
     assert (whole.returncode, whole.stderr.splitlines()[-1]) == (0, "True")
-    assert (short.returncode, short.stderr.splitlines()[-1]) == (0, "False")
-    assert short.stdout == whole.stdout != ""
+    assert (partial.returncode, partial.stderr.splitlines()[-1]) == (0, "False")
+    assert partial.stdout == whole.stdout != ""
+
+
+POSTPONED = f"""
+import sys
+from glassformer.cli.imports import postpone_meta_kernels
+postpone_meta_kernels()
+import torch
+assert not {META_KERNELS}
+"""
 
 
 @pytest.mark.parametrize(
     "use",
     [
-        "torch.compile(torch.nn.functional.gelu, backend='aot_eager')(torch.ones(3, requires_grad=True)).sum()",
+        "gelu = torch.nn.functional.gelu; x = torch.ones(3, requires_grad=True)\n"
+        "assert torch.equal(torch.compile(gelu, backend='aot_eager')(x), gelu(x))",
         "torch.export.export(torch.nn.GELU(), (torch.ones(3),))",
+        "assert torch.broadcast_shapes((2, 1), (1, 3)) == (2, 3)",
         "torch._meta_registrations.meta_embedding_bag",
     ],
 )
-def test_meta_kernels_are_there_when_pytorch_needs_them(use: str) -> None:
-    script = f"""
-import sys
-from glassformer.cli.imports import postpone_meta_kernels
-postpone_meta_kernels()
-import torch
-print("torch._decomp.decompositions" in sys.modules)
-{use}
-print("torch._decomp.decompositions" in sys.modules)
+def test_meta_kernels_are_executed_when_pytorch_needs_them(use: str) -> None:
+    done = python("-c", f"{POSTPONED}\n{use}\nprint({META_KERNELS})")
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_every_model_is_built_on_the_meta_device_without_these_kernels() -> None:
+    """A missing kernel would be reported as a damaged checkpoint."""
+    sizes = {"kind": "encoder_decoder", "vocab_size": 12, "d_model": 16, "n_heads": 2, "d_ff": 24}
+    translators = [{**sizes, "positions": positions} for positions in ("sinusoidal", "learned", "rotary")]
+    kinds = f"""
+from glassformer.models.registry import build_model
+for values in {[*VARIANTS.values(), *translators]}:
+    with torch.device("meta"):
+        build_model(values, "test")
 """
-    done = python("-c", script)
-    assert (done.stdout, done.returncode) == ("False\nTrue\n", 0), done.stderr
+    done = python("-c", f"{POSTPONED}\n{kinds}\nprint({META_KERNELS})")
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
 
 
 @pytest.mark.parametrize(("engine", "kind"), [("", "adam"), ("torch", "adamw")])
@@ -174,29 +209,49 @@ def test_an_error_of_the_module_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--version"], 0), (["info", "/nowhere"], 2)])
-def test_a_program_ends_after_its_threads_and_functions_at_exit_without_freeing_objects(
-    arguments: list[str], code: int
-) -> None:
+def test_the_command_ends_at_once_after_threads_and_functions_at_exit(arguments: list[str], code: int) -> None:
     script = """
 import atexit, sys, threading, time
-import glassformer.cli.process
 from glassformer.cli import console_main
-
-class Object:
-    def __del__(self):
-        print("freed")
 
 def later():
     time.sleep(0.5)
     print("thread")
 
-kept = Object()
-atexit.register(print, "at exit")
+class Registering:
+    def find_spec(self, name, *rest):
+        if name == "glassformer.cli.app":
+            atexit.register(print, "at exit")
+
+sys.meta_path.insert(0, Registering())
 threading.Thread(target=later).start()
 console_main()
 """
-    done = python("-c", script, *arguments)
-    assert (done.returncode, done.stdout.splitlines()[-2:]) == (code, ["thread", "at exit"])
+    done = python("-c", TELL_THE_END + script, *arguments)
+    assert (done.returncode, done.stdout.splitlines()[-3:]) == (code, ["thread", "at exit", "at once"])
+
+
+@pytest.mark.parametrize(
+    ("before", "run", "after", "code", "last"),
+    [
+        ("atexit.register(print, 'early')", "console_main()", "", 0, ["early"]),  # as a tracing tool does
+        ("", RUN_BY_ANOTHER, "sys.exit(3)", 3, []),
+        ("", RUN_BY_ANOTHER, "raise ValueError", 1, []),
+    ],
+)
+def test_what_comes_before_and_after_the_command_is_respected(
+    before: str, run: str, after: str, code: int, last: list[str]
+) -> None:
+    script = f"""
+import atexit, runpy, sys
+from glassformer.cli import console_main
+
+{before}
+{run}
+{after}
+"""
+    done = python("-c", TELL_THE_END + script, "--version")
+    assert (done.returncode, done.stdout.splitlines()[1:]) == (code, last)
 
 
 def test_a_reader_that_has_gone_is_no_error(tiny: TinyRun, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_linear_layer_and_its_gradients_are_pytorchs(bias: bool) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(200, 128), (200, 77), (1000, 128), (1000, 600), (200, 333)])
 def test_distances_of_steps_in_memory_change_no_bit(rows: int, columns: int) -> None:
-    """Each thread packs few columns for itself. Some products with more columns than rows are computed transposed."""
+    """Each thread packs few columns for itself. Products with more columns than rows are computed transposed."""
     a, b = torch.randn(1100, rows), torch.randn(1100, columns)
     far_a, far_b = torch.zeros(1100, 2000), torch.zeros(1100, 2000)
     far_a[:, :rows], far_b[:, :columns] = a, b

@@ -1,17 +1,14 @@
 """The command ``glassformer``: a file a verb, and the only place that prints."""
 
+import sys
+
 __all__ = ["console_main", "main"]
 
 
 def console_main() -> None:
-    """``main`` as the program of a process of its own, which ends sooner (``end_with_code``)."""
-    try:
-        main()
-    except SystemExit as end:
-        from glassformer.cli.process import end_with_code
-
-        end_with_code(int(end.code or 0))
-        raise
+    """``main`` as the program of this process, which starts and ends sooner (``own_process``)."""
+    is_program = sys._getframe(1).f_globals is vars(sys.modules["__main__"])  # not if run by another program
+    _run(owned=is_program)
 
 
 def main() -> None:
@@ -19,9 +16,20 @@ def main() -> None:
 
     Earlier, while Python itself starts, no code of this package can catch it.
     """
-    try:
-        from glassformer.cli.process import interrupt_where_it_can_be, shorten_waiting, silence_torch_warnings
+    _run(owned=False)
 
+
+def _run(owned: bool) -> None:
+    try:
+        from glassformer.cli.process import (
+            interrupt_where_it_can_be,
+            own_process,
+            shorten_waiting,
+            silence_torch_warnings,
+        )
+
+        if owned:
+            own_process()
         interrupt_where_it_can_be()
         shorten_waiting()
         silence_torch_warnings()

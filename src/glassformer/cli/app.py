@@ -36,7 +36,7 @@ from glassformer.cli import (
 )
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.messages import Verbosity, detail, set_verbosity, silence, warn
-from glassformer.cli.process import end_at_interrupt, end_with_launcher
+from glassformer.cli.process import end_at_interrupt, end_with_code, end_with_launcher, owns_process
 from glassformer.cli.processes import end_process, leads, print_once, started_by_launcher
 from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
@@ -107,6 +107,8 @@ def main() -> None:
     code = 130 if waits else code
     if started_by_launcher():
         end_process(code or 0)
+    if owns_process():
+        end_with_code(code or 0)
     sys.exit(code)
 
 

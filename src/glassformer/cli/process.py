@@ -1,4 +1,4 @@
-"""Process settings of the command: malloc, pages of libraries, threads and how they wait, garbage collection, Ctrl-C.
+"""Process settings of the command: malloc, pages of libraries, threads and how they wait, garbage, Ctrl-C, the end.
 
 Only the command sets them, since it owns the process; the library sets none. ``cli`` imports this module first, so
 its own imports are inside the functions.
@@ -26,32 +26,52 @@ _CODE_IN_MEMORY = r"(?m)^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ +[1-9].*((?:\n[A-Z].
 _CHANGED = r"(?m)^(Anonymous|Swap|Private_Hugetlb|Shared_Hugetlb): +[1-9]"
 """Code that was written to in memory, as by a debugger, even if swapped out since; or huge pages."""
 
+_owned: list[bool] = []
 _exit_code: list[int] = []
 _loading: list[bool] = []
 _raised: list[bool] = []
 """Not empty once Ctrl-C has raised KeyboardInterrupt, which code between here and ``main`` may swallow."""
 
 
-@atexit.register  # the first one, so it is called last
-def _end_process() -> None:
-    """Leave the imported objects to the system, which frees all memory of a process.
+# A last garbage collection of some 300,000 imported objects would take 0.2 to 0.4 s after importing torch.
+atexit.register(gc.freeze)
 
-    After importing torch there are some 300,000: a last garbage collection would take 0.2 to 0.4 s, and freeing each of
-    them 0.15 s.
+
+def own_process() -> None:
+    """Let this process serve one command: it may import PyTorch in part, and end without freeing its objects.
+
+    Freeing each of them would take 0.15 s. If functions at exit were registered before this module was imported, such
+    as those of a tracing tool, the process ends as usual: they would come after the end.
     """
-    if _exit_code:
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            return  # Python will say so
-        os._exit(_exit_code[0])
-    gc.freeze()
+    _owned.append(True)
+    if atexit._ncallbacks() == 1:  # gc.freeze
+        atexit.register(_end_process)
+
+
+def owns_process() -> bool:
+    """True after ``own_process``."""
+    return bool(_owned)
 
 
 def end_with_code(code: int) -> None:
-    """End the process with ``code`` after all functions at exit, without freeing each object."""
+    """Set the exit code of an owned process; the next thing to do is ``sys.exit(code)``."""
     _exit_code[:] = [code]
+
+
+def _end_process() -> None:
+    """End at once, after all threads and other functions at exit; the system frees all memory of a process."""
+    if not _exit_code:  # an uncaught exception
+        return
+    import ctypes
+
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if os.name == "posix":
+            ctypes.CDLL(None).fflush(None)  # output of C libraries
+    except (AttributeError, OSError, ValueError):
+        return  # Python ends as usual, with its message
+    os._exit(_exit_code[0])
 
 
 def shorten_waiting() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from glassformer.cli.imports import postpone_meta_kernels
 from glassformer.cli.messages import Verbosity, detail, verbosity
-from glassformer.cli.process import loading
+from glassformer.cli.process import loading, owns_process
 from glassformer.tasks import tasks_with
 
 Predictor = TypeVar("Predictor")
@@ -19,7 +19,7 @@ Predictor = TypeVar("Predictor")
 def check_run_argument(verb: str, command: Callable[..., None]) -> Callable[..., None]:
     """Wrap ``command`` in a check of its run's task; the error names the command that fits.
 
-    A command that uses a trained run also imports PyTorch faster (``postpone_meta_kernels``).
+    In a process of its own, a command of a task imports PyTorch faster (``postpone_meta_kernels``).
     """
     signature, tasks = inspect.signature(command), tasks_with(verb)
     if "run" not in signature.parameters:
@@ -28,7 +28,7 @@ def check_run_argument(verb: str, command: Callable[..., None]) -> Callable[...,
     @functools.wraps(command)
     def checked(*arguments: Any, **named: Any) -> None:
         with loading():
-            if tasks:
+            if tasks and owns_process():
                 postpone_meta_kernels()
             from glassformer.predict.loading import check_task
 

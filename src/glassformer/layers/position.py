@@ -48,7 +48,7 @@ class Sinusoidal(nn.Module):
         super().__init__()
         self.d_model = d_model
         table = torch.empty(max_length, d_model)
-        if not table.is_meta:  # an operation on meta tensors imports PyTorch's compiler, 800 modules
+        if not table.is_meta:  # an operation on meta tensors can import PyTorch's compiler, 800 modules
             table = sinusoids(torch.arange(max_length).double(), d_model).to(table.dtype)
         self.register_buffer("table", table, persistent=False)
 
