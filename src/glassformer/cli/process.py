@@ -44,7 +44,7 @@ def own_process() -> None:
     as those of a tracing tool, the process ends as usual: they would come after the end.
     """
     _owned.append(True)
-    if atexit._ncallbacks() == 1:  # gc.freeze
+    if getattr(atexit, "_ncallbacks", int)() == 1:  # gc.freeze; other Pythons may have no such function
         atexit.register(_end_process)
 
 
