@@ -3,6 +3,7 @@
 import errno
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,17 @@ def store(data: bytes, path: Path) -> None:
 
 def load() -> library.Kernels | None:
     return found if isinstance(found := library.load(), library.Kernels) else None
+
+
+@pytest.mark.skipif(platform.system() != "Linux" or platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.skipif(not list(library.FOLDER.glob("*.so")), reason="no kernels are built")
+def test_built_kernels_load_with_glibc_2_28() -> None:
+    """Names of the versions of symbols that a library needs are in it as text (manylinux_2_28, PEP 600)."""
+    newest = {b"GLIBC_2": 28, b"GLIBCXX_3.4": 24, b"CXXABI_1.3": 11}
+    for path in library.FOLDER.glob("*.so"):
+        needed = re.findall(rb"\0(GLIBC_2|GLIBCXX_3\.4|CXXABI_1\.3)\.(\d+)[.\d]*(?=\0)", path.read_bytes())
+        assert needed
+        assert not [(name, number) for name, number in needed if int(number) > newest[name]], path.name
 
 
 def test_built_kernels_load_without_a_compiler(

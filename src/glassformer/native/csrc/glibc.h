@@ -1,5 +1,5 @@
 // Bind functions to versions of glibc 2.28 or earlier, so that a library built on a newer system loads there. Later
-// versions of log() differ in errno alone; the thread functions moved from libpthread to libc.
+// versions of log() and pow() differ in errno alone; the thread functions moved from libpthread to libc.
 #pragma once
 #include <cmath>
 #if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
@@ -11,6 +11,7 @@
 #define OLDEST_AFFINITY OLDEST
 #endif
 __asm__(".symver log, log@" OLDEST);
+__asm__(".symver pow, pow@" OLDEST);
 __asm__(".symver pthread_create, pthread_create@" OLDEST);
 __asm__(".symver pthread_join, pthread_join@" OLDEST);
 __asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST);
