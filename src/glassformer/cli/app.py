@@ -36,8 +36,8 @@ from glassformer.cli import (
 )
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.messages import Verbosity, detail, set_verbosity, silence, warn
-from glassformer.cli.process import end_at_interrupt, end_with_code, end_with_launcher, owns_process
-from glassformer.cli.processes import end_process, leads, print_once, started_by_launcher
+from glassformer.cli.process import end_at_interrupt, end_process, end_with_code, end_with_launcher, owns_process
+from glassformer.cli.processes import leads, print_once, started_by_launcher
 from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
 

@@ -13,7 +13,7 @@ import typer
 from glassformer.cli.io import say
 from glassformer.cli.messages import note
 from glassformer.cli.options import MARKS_OF_RUNS, complete_runs
-from glassformer.cli.processes import end_process
+from glassformer.cli.process import end_process
 
 if TYPE_CHECKING:
     from glassformer.web.settings import WebSettings

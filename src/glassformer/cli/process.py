@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -45,7 +45,7 @@ def own_process() -> None:
     """
     _owned.append(True)
     if getattr(atexit, "_ncallbacks", int)() == 1:  # gc.freeze; other Pythons may have no such function
-        atexit.register(_end_process)
+        atexit.register(_end_owned_process)
 
 
 def owns_process() -> bool:
@@ -58,20 +58,22 @@ def end_with_code(code: int) -> None:
     _exit_code[:] = [code]
 
 
-def _end_process() -> None:
-    """End at once, after all threads and other functions at exit; the system frees all memory of a process."""
-    if not _exit_code:  # an uncaught exception
-        return
+def _end_owned_process() -> None:
+    """The last function at exit; after an uncaught exception the process ends as usual."""
+    if _exit_code:
+        end_process(_exit_code[0])
+
+
+def end_process(code: int) -> None:
+    """End this process without Python's shut-down: it frees each object, and threads of PyTorch may abort in it."""
     import ctypes
 
-    try:
+    with suppress(OSError, ValueError, AttributeError):  # a reader that has gone, or no such stream
         sys.stdout.flush()
         sys.stderr.flush()
         if os.name == "posix":
             ctypes.CDLL(None).fflush(None)  # output of C libraries
-    except (AttributeError, OSError, ValueError):
-        return  # Python ends as usual, with its message
-    os._exit(_exit_code[0])
+    os._exit(code)
 
 
 def shorten_waiting() -> None:

@@ -262,11 +262,3 @@ def _within(seconds: float, ask: Callable[[], T]) -> T | None:
     asking.start()
     asking.join(seconds)
     return results[0] if results else None
-
-
-def end_process(code: int) -> None:
-    """End this process without Python's shut-down, in which threads of PyTorch may abort."""
-    with suppress(OSError, ValueError):  # a reader that has gone
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)
