@@ -1,11 +1,13 @@
 // Parallel loops on a machine that may be shared with other processes.
 //
-// A loop is cut into chunks, and a free thread claims the next one: a descheduled thread delays the others by at most
-// its own chunk. Waiting threads spin briefly and then sleep, which frees their processor. If other processes occupy
-// processors, the calling thread does small work alone for a while. Results do not depend on which thread computes a
-// chunk: helpers use the floating-point mode of the calling thread.
+// A loop is cut into chunks, and each thread has a range of them. It claims those of its own range first, so that loops
+// over the same rows find them in its caches, and then those of the others: a descheduled thread delays the others by
+// at most its own chunk. Waiting threads spin briefly and then sleep, which frees their processor. If other processes
+// occupy processors, the calling thread does small work alone for a while. Results do not depend on which thread
+// computes a chunk: helpers use the floating-point mode of the calling thread.
 #pragma once
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cfenv>
 #include <cstdint>
@@ -81,6 +83,10 @@ static inline int64_t nanoseconds() {
 // The helper threads of one calling thread.
 class ThreadPool {
 public:
+    static constexpr int64_t MAX_RANGES = 64;
+    // Compute the chunk with this index in a range.
+    typedef void (*Run)(const void* work, int64_t range, int64_t index);
+
     ThreadPool() = default;
     ThreadPool(const ThreadPool&) = delete;
     ~ThreadPool() {
@@ -96,24 +102,30 @@ public:
 
     bool forked() const { return process_ != getpid(); }
 
-    // Call run(work, index) for all chunks on at most `threads` threads, including the calling one.
-    void compute(int64_t threads, uint32_t chunks, void (*run)(const void*, int64_t), const void* work) {
+    // Compute `sizes[range]` chunks of each range, `chunks` in all, on at most `threads` threads, including the calling
+    // one.
+    void compute(int64_t threads, uint32_t chunks, int ranges, const uint32_t* sizes, Run run, const void* work) {
         const int64_t begin = nanoseconds();
         start_threads(threads - 1);
         separate_processors();
-        run_ = run, work_ = work, chunks_ = chunks;
+        run_ = run, work_ = work;
         fegetenv(&floating_point_);
         failed_.store(false, std::memory_order_relaxed);
         unfinished_.value.store(chunks, std::memory_order_relaxed);
-        const uint64_t number = (unclaimed_.load(std::memory_order_relaxed) >> 32) + 1;
-        unclaimed_.store(number << 32 | chunks);
+        used_ranges_.store(ranges, std::memory_order_relaxed);
+        loop_++;
+        for (int range = 0; range < ranges; range++) {
+            ranges_[range].size = sizes[range];
+            ranges_[range].unclaimed.store(static_cast<uint64_t>(loop_) << 32 | sizes[range]);
+        }
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
         helper_slots_.store(helpers);
         if (begin - ended_ > PAUSE) woken_ = begin;
         generation_.value.fetch_add(1);
         generation_.wake(helpers);
         uint32_t own_chunks = 0;
-        while (claim_and_run()) own_chunks++;
+        uint32_t loop = loop_;
+        while (claim_and_run(0, &loop)) own_chunks++;
         const int64_t busy = nanoseconds() - begin;
         wait_for_others();
         const int64_t duration = nanoseconds() - begin;
@@ -135,38 +147,55 @@ private:
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
     int avoided_processor_ = -1;  // helpers do not run on it
-    // The caller writes these while no chunk is claimed; threads with a claimed chunk read them.
-    void (*run_)(const void*, int64_t) = nullptr;
+    // Chunks that a thread claims first. In a cache line of its own.
+    struct alignas(64) Range {
+        std::atomic<uint64_t> unclaimed{0};  // number of the loop · 2^32 + unclaimed chunks
+        uint32_t size = 0;
+    };
+
+    // The caller writes these, and the sizes of ranges, while no chunk is claimed; threads with a claimed chunk read them.
+    Run run_ = nullptr;
     const void* work_ = nullptr;
-    uint32_t chunks_ = 0;
     fenv_t floating_point_{};
-    int64_t ended_ = 0, woken_ = 0;  // end of the last loop; beginning of the first one after a pause
+    std::array<Range, MAX_RANGES> ranges_;
+    std::atomic<int> used_ranges_{0};
+    uint32_t loop_ = 0;                  // number of the loop, from 1 on
+    std::atomic<int> begun_threads_{0};  // helpers, which take their ranges in this order
+    int64_t ended_ = 0, woken_ = 0;      // end of the last loop; beginning of the first one after a pause
     int64_t loop_time_ = 0, lost_time_ = 0, contended_until_ = 0, contended_for_ = FIRST;
-    std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + unclaimed chunks
-    WaitableWord unfinished_;             // chunks
-    WaitableWord generation_;             // incremented by every loop
-    std::atomic<int> helper_slots_{0};    // helpers that the current loop can use
+    WaitableWord unfinished_;           // chunks
+    WaitableWord generation_;           // incremented by every loop
+    std::atomic<int> helper_slots_{0};  // helpers that the current loop can use
     std::atomic<bool> failed_{false}, closing_{false};
 
-    // A helper copies the floating-point mode of the calling thread in each loop, whose number it keeps in `loop`: it
-    // may claim its next chunk from a later loop than its last one.
-    bool claim_and_run(uint32_t* loop = nullptr) {
-        uint64_t left = unclaimed_.load();
-        do {
-            if (!static_cast<uint32_t>(left)) return false;
-        } while (!unclaimed_.compare_exchange_weak(left, left - 1));
+    // Claim a chunk, from the ranges of others if there is none in the own one. A helper copies the floating-point mode of
+    // the calling thread in each loop, whose number it keeps in `loop`: it may claim its next chunk from a later loop than
+    // its last one.
+    bool claim_and_run(int own, uint32_t* loop) {
+        const int ranges = used_ranges_.load(std::memory_order_relaxed);
+        for (int i = 0; i < ranges; i++) {
+            const int range = (own + i) % ranges;
+            uint64_t left = ranges_[range].unclaimed.load();
+            while (static_cast<uint32_t>(left) && !ranges_[range].unclaimed.compare_exchange_weak(left, left - 1)) {}
+            if (!static_cast<uint32_t>(left)) continue;
+            run_chunk(range, left, loop);
+            return true;
+        }
+        return false;
+    }
+
+    void run_chunk(int range, uint64_t left, uint32_t* loop) {
         const auto number = static_cast<uint32_t>(left >> 32);
-        if (loop && *loop != number) {
+        if (*loop != number) {
             fesetenv(&floating_point_);
             *loop = number;
         }
         try {
-            run_(work_, chunks_ - static_cast<uint32_t>(left));
+            run_(work_, range, ranges_[range].size - static_cast<uint32_t>(left));
         } catch (const std::bad_alloc&) {
             failed_.store(true);
         }
         if (unfinished_.value.fetch_sub(1) == 1) unfinished_.wake(1);
-        return true;
     }
 
     void wait_for_others() {
@@ -230,11 +259,12 @@ private:
     }
 
     void help() {
-        uint32_t loop = 0;  // loops begin at 1
+        const int own = begun_threads_.fetch_add(1) + 1;
+        uint32_t loop = 0;
         for (uint32_t generation = generation_.value.load();; generation = generation_.value.load()) {
             if (closing_.load()) return;
             if (claim_slot())
-                while (claim_and_run(&loop)) {}
+                while (claim_and_run(own, &loop)) {}
             for (int spin = 0; spin < SPINS && generation_.value.load(std::memory_order_relaxed) == generation; spin++)
                 pause_briefly();
             while (generation_.value.load() == generation) generation_.wait_while(generation);
@@ -262,17 +292,23 @@ static inline int64_t threads_for_small_work(int64_t threads) {
     return threads > 1 && pool_of_this_thread().contended() ? 1 : threads;
 }
 
-// A loop of work(from, to) over ranges of `size` out of `count`. Results must not depend on the thread of a range.
+// A loop of work(from, to) over chunks of `size` out of `count`. Results must not depend on the thread of a chunk.
 template <class Work>
 struct Loop {
     int64_t count, size;
     Work work;
 
     int64_t chunks() const { return (count + size - 1) / size; }
-    // Compute chunk `index` if it belongs to this loop; else subtract the chunks of this loop from the index.
-    bool run_chunk(int64_t& index) const {
-        if (index >= chunks()) return index -= chunks(), false;
-        work(index * size, std::min((index + 1) * size, count));
+    // First chunk of a range, one of `ranges` nearly equal ones.
+    int64_t first_chunk(int64_t range, int64_t ranges) const { return range * chunks() / ranges; }
+    int64_t chunks_of(int64_t range, int64_t ranges) const {
+        return first_chunk(range + 1, ranges) - first_chunk(range, ranges);
+    }
+    // Compute chunk `index` of a range if it belongs to this loop; else subtract the chunks of this loop from the index.
+    bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
+        if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
+        const int64_t from = (first_chunk(range, ranges) + index) * size;
+        work(from, std::min(from + size, count));
         return true;
     }
 };
@@ -282,23 +318,28 @@ static Loop<Work> loop(int64_t count, int64_t size, Work work) {
     return {count, size, work};
 }
 
-// Compute independent loops; any free one of `threads` threads computes the next chunk.
+// Compute independent loops on `threads` threads. The range of a thread has a part of each loop.
 template <class... Loops>
 static void parallel(int64_t threads, const Loops&... loops) {
     const int64_t chunks = (loops.chunks() + ...);
-    auto compute = [&](int64_t index) { (loops.run_chunk(index) || ...); };
-    if (threads <= 1 || chunks <= 1 || chunks > INT32_MAX || within_a_loop()) {
-        for (int64_t index = 0; index < chunks; index++) compute(index);
+    const bool alone = threads <= 1 || chunks <= 1 || chunks > INT32_MAX || within_a_loop();
+    const int64_t ranges = alone ? 1 : std::min({threads, chunks, ThreadPool::MAX_RANGES});
+    auto compute = [&](int64_t range, int64_t index) { (loops.run_chunk(range, ranges, index) || ...); };
+    if (alone) {
+        for (int64_t index = 0; index < chunks; index++) compute(0, index);
         return;
     }
+    uint32_t sizes[ThreadPool::MAX_RANGES];
+    for (int64_t range = 0; range < ranges; range++)
+        sizes[range] = static_cast<uint32_t>((loops.chunks_of(range, ranges) + ...));
     pool_of_this_thread().compute(
-        threads, static_cast<uint32_t>(chunks),
-        [](const void* work, int64_t index) {
+        threads, static_cast<uint32_t>(chunks), static_cast<int>(ranges), sizes,
+        [](const void* work, int64_t range, int64_t index) {
             within_a_loop() = true;
             struct Leave {
                 ~Leave() { within_a_loop() = false; }
             } leave;
-            (*static_cast<decltype(compute)*>(const_cast<void*>(work)))(index);
+            (*static_cast<decltype(compute)*>(const_cast<void*>(work)))(range, index);
         },
         &compute
     );
