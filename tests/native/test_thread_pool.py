@@ -44,7 +44,7 @@ def with_threads(count: int) -> list[Tensor]:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("count", [2, 3, 16])
+@pytest.mark.parametrize("count", [2, 3, 16, 70])
 def test_gradients_do_not_depend_on_the_number_of_threads(count: int) -> None:
     for one, several in zip(with_threads(1), with_threads(count), strict=True):
         assert torch.equal(one, several)

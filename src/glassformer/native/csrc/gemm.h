@@ -225,15 +225,38 @@ static void multiply_block(
     }
 }
 
-// Loop of work(first, count) over BLOCK rows at a time, LAST_BLOCK in the last quarter.
+// Loop of work(first, count) over BLOCK rows at a time, LAST_BLOCK in the last quarter of a thread's range.
 template <class Work>
-static auto blocks(int64_t rows, Work work) {
-    const int64_t full = rows / BLOCK * 3 / 4, rest = rows - full * BLOCK;
-    return loop(full + (rest + LAST_BLOCK - 1) / LAST_BLOCK, 1, [=](int64_t index, int64_t) {
-        const bool in_full = index < full;
-        const int64_t row = in_full ? index * BLOCK : full * BLOCK + (index - full) * LAST_BLOCK;
-        work(row, std::min<int64_t>(in_full ? BLOCK : LAST_BLOCK, rows - row));
-    });
+struct BlockLoop {
+    int64_t rows;
+    Work work;
+
+    int64_t first_row(int64_t range, int64_t ranges) const {
+        const int64_t chunks = (rows + CHUNK - 1) / CHUNK;
+        return std::min(rows, range * chunks / ranges * CHUNK);
+    }
+    int64_t rows_of(int64_t range, int64_t ranges) const {
+        return first_row(range + 1, ranges) - first_row(range, ranges);
+    }
+    static int64_t full_blocks(int64_t rows) { return rows / BLOCK * 3 / 4; }
+    int64_t chunks_of(int64_t range, int64_t ranges) const {
+        const int64_t full = full_blocks(rows_of(range, ranges)), rest = rows_of(range, ranges) - full * BLOCK;
+        return full + (rest + LAST_BLOCK - 1) / LAST_BLOCK;
+    }
+    // As of Loop.
+    bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
+        if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
+        const int64_t full = full_blocks(rows_of(range, ranges));
+        const int64_t row = std::min(index, full) * BLOCK + std::max<int64_t>(0, index - full) * LAST_BLOCK;
+        const int64_t count = std::min<int64_t>(index < full ? BLOCK : LAST_BLOCK, rows_of(range, ranges) - row);
+        work(first_row(range, ranges) + row, count);
+        return true;
+    }
+};
+
+template <class Work>
+static BlockLoop<Work> blocks(int64_t rows, Work work) {
+    return {rows, work};
 }
 
 template <class T>

@@ -104,7 +104,7 @@ public:
 
     // Compute `sizes[range]` chunks of each range, `chunks` in all, on at most `threads` threads, including the calling
     // one.
-    void compute(int64_t threads, uint32_t chunks, int ranges, const uint32_t* sizes, Run run, const void* work) {
+    void compute(int64_t threads, uint32_t chunks, int ranges, const int64_t* sizes, Run run, const void* work) {
         const int64_t begin = nanoseconds();
         start_threads(threads - 1);
         separate_processors();
@@ -115,8 +115,8 @@ public:
         used_ranges_.store(ranges, std::memory_order_relaxed);
         loop_++;
         for (int range = 0; range < ranges; range++) {
-            ranges_[range].size = sizes[range];
-            ranges_[range].unclaimed.store(static_cast<uint64_t>(loop_) << 32 | sizes[range]);
+            ranges_[range].size = static_cast<uint32_t>(sizes[range]);
+            ranges_[range].unclaimed.store(static_cast<uint64_t>(loop_) << 32 | ranges_[range].size);
         }
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
         helper_slots_.store(helpers);
@@ -321,17 +321,15 @@ static Loop<Work> loop(int64_t count, int64_t size, Work work) {
 // Compute independent loops on `threads` threads. The range of a thread has a part of each loop.
 template <class... Loops>
 static void parallel(int64_t threads, const Loops&... loops) {
-    const int64_t chunks = (loops.chunks() + ...);
-    const bool alone = threads <= 1 || chunks <= 1 || chunks > INT32_MAX || within_a_loop();
-    const int64_t ranges = alone ? 1 : std::min({threads, chunks, ThreadPool::MAX_RANGES});
+    const int64_t ranges = within_a_loop() ? 1 : std::clamp<int64_t>(threads, 1, ThreadPool::MAX_RANGES);
+    int64_t sizes[ThreadPool::MAX_RANGES], chunks = 0;
+    for (int64_t range = 0; range < ranges; range++) chunks += sizes[range] = (loops.chunks_of(range, ranges) + ...);
     auto compute = [&](int64_t range, int64_t index) { (loops.run_chunk(range, ranges, index) || ...); };
-    if (alone) {
-        for (int64_t index = 0; index < chunks; index++) compute(0, index);
+    if (ranges == 1 || chunks <= 1 || chunks > INT32_MAX) {
+        for (int64_t range = 0; range < ranges; range++)
+            for (int64_t index = 0; index < sizes[range]; index++) compute(range, index);
         return;
     }
-    uint32_t sizes[ThreadPool::MAX_RANGES];
-    for (int64_t range = 0; range < ranges; range++)
-        sizes[range] = static_cast<uint32_t>((loops.chunks_of(range, ranges) + ...));
     pool_of_this_thread().compute(
         threads, static_cast<uint32_t>(chunks), static_cast<int>(ranges), sizes,
         [](const void* work, int64_t range, int64_t index) {
