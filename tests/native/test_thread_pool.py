@@ -29,7 +29,7 @@ def training_pass() -> list[Tensor]:
     """Output and gradients of a model of one seed."""
     torch.manual_seed(0)
     model = EncoderDecoder(EncoderDecoderConfig(**SIZES, dropout=0.1))
-    source, target = torch.randint(1, 200, (6, 40)), torch.randint(1, 200, (6, 33))
+    source, target = torch.randint(1, 200, (20, 60)), torch.randint(1, 200, (20, 47))
     output = accelerate(model).hidden(source, target)
     output.square().sum().backward()
     return [output.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
@@ -48,6 +48,13 @@ def with_threads(count: int) -> list[Tensor]:
 def test_gradients_do_not_depend_on_the_number_of_threads(count: int) -> None:
     for one, several in zip(with_threads(1), with_threads(count), strict=True):
         assert torch.equal(one, several)
+
+
+def test_gradients_stay_equal_while_the_number_of_threads_changes() -> None:
+    expected = with_threads(1)
+    for count in (5, 2, 70, 3, 2):
+        for one, several in zip(expected, with_threads(count), strict=True):
+            assert torch.equal(one, several)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@
 #define LAST_BLOCK (5 * CHUNK)
 #else
 #define BLOCK (2 * CHUNK)
-#define LAST_BLOCK CHUNK  // size in the last quarter of the rows, for an even end of all threads
+#define LAST_BLOCK CHUNK  // size in the last quarter of a range, for an even end of all threads
 #endif
 #define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
 #define COLUMN_BLOCK 64                // adjacent columns of the transposed operand
@@ -225,31 +225,40 @@ static void multiply_block(
     }
 }
 
-// Loop of work(first, count) over BLOCK rows at a time, LAST_BLOCK in the last quarter of a thread's range.
+// Loop of work(first, count) over BLOCK rows at a time, LAST_BLOCK and fewer in the last quarter of a thread's range.
 template <class Work>
 struct BlockLoop {
     int64_t rows;
     Work work;
 
+    // First rows of ranges and blocks are multiples of CHUNK.
     int64_t first_row(int64_t range, int64_t ranges) const {
-        const int64_t chunks = (rows + CHUNK - 1) / CHUNK;
-        return std::min(rows, range * chunks / ranges * CHUNK);
+        return std::min(rows, range * chunks(rows) / ranges * CHUNK);
     }
     int64_t rows_of(int64_t range, int64_t ranges) const {
         return first_row(range + 1, ranges) - first_row(range, ranges);
     }
+    static int64_t chunks(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
     static int64_t full_blocks(int64_t rows) { return rows / BLOCK * 3 / 4; }
-    int64_t chunks_of(int64_t range, int64_t ranges) const {
-        const int64_t full = full_blocks(rows_of(range, ranges)), rest = rows_of(range, ranges) - full * BLOCK;
-        return full + (rest + LAST_BLOCK - 1) / LAST_BLOCK;
+    static int64_t last_blocks(int64_t rows) {
+        return (rows - full_blocks(rows) * BLOCK + LAST_BLOCK - 1) / LAST_BLOCK;
     }
-    // As of Loop.
+    // First row of a block of `rows` rows; the last blocks are nearly equal.
+    static int64_t first_of_block(int64_t index, int64_t rows) {
+        const int64_t full = full_blocks(rows);
+        if (index <= full) return index * BLOCK;
+        const int64_t last = chunks(rows - full * BLOCK) * (index - full) / last_blocks(rows);
+        return std::min(rows, full * BLOCK + last * CHUNK);
+    }
+    int64_t chunks_of(int64_t range, int64_t ranges) const {
+        const int64_t size = rows_of(range, ranges);
+        return full_blocks(size) + last_blocks(size);
+    }
+    // As in Loop.
     bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
         if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
-        const int64_t full = full_blocks(rows_of(range, ranges));
-        const int64_t row = std::min(index, full) * BLOCK + std::max<int64_t>(0, index - full) * LAST_BLOCK;
-        const int64_t count = std::min<int64_t>(index < full ? BLOCK : LAST_BLOCK, rows_of(range, ranges) - row);
-        work(first_row(range, ranges) + row, count);
+        const int64_t size = rows_of(range, ranges), first = first_of_block(index, size);
+        work(first_row(range, ranges) + first, first_of_block(index + 1, size) - first);
         return true;
     }
 };

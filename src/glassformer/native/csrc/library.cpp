@@ -4,12 +4,12 @@
 #include "microkernel.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
-// contraction of products and sums; the instruction set. Version 2 of matrices is used in attention too, version 3 in
-// products of float32 with weights. Version 3 of all, without 512 bits, sums gradients over 24 rows at a time, not 20.
-#if LANES == 16
-#define VERSION "2"
-#else
+// contraction of products and sums; the instruction set. Version 3 sums gradients over other numbers of rows with AVX2.
+// Version 2 of matrices is used in attention too, version 3 in products of float32 with weights.
+#if LANES == 8 && defined(__AVX2__)
 #define VERSION "3"
+#else
+#define VERSION "2"
 #endif
 API const char* arithmetic() {
 #if defined(__clang__)

@@ -165,6 +165,7 @@ static void multiply_panels(
 #endif
     if (!linear.scales) {
         // Activations of sums that are added to previous values would need a place of their own.
+        // Several panels of one row are multiplied together, by multiply_block.
         const bool in_registers = (rows > 1 || PANELS_OF_A_ROW == 1) && (out.activation <= RELU || !out.add);
         const int64_t full = in_registers ? std::min<int64_t>(to, linear.outputs) / PANEL * PANEL : from;
         for (; from < full; from += PANEL) multiply_full_panel(linear, x.values, first, rows, from, out);

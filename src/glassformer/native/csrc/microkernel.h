@@ -23,12 +23,17 @@
 #define HAS_VNNI 0
 #endif
 
-#define TALL 6
 #if LANES == 16
 #define WIDE 4
+#define TALL 6
 #define PANELS_OF_A_ROW 1
 #else
 #define WIDE 2
+#if defined(__AVX2__)
+#define TALL 6
+#else
+#define TALL 5  // six were not measured
+#endif
 #define PANELS_OF_A_ROW 4  // in float32: the sums of a single panel would wait for their predecessors
 #endif
 #define PANEL (WIDE * LANES)
@@ -151,8 +156,8 @@ template <class Unit> using Packed = typename Registers<Unit>::Packed;
 template <class Unit> using Number = typename Registers<Unit>::Number;
 
 // In float32, prefetch the line at `later` into the L2 cache, and with AMX the operands of later steps. Without it the
-// first processors with AMX wait for their caches and lose a tenth of their speed, Zen 3 up to 7 % of it in gradients of
-// wide weights. Others were not measured.
+// first processors with AMX wait for their caches and lose a tenth of their speed, Zen 3 up to 7 % of it in gradients
+// of wide weights. Others were not measured.
 template <class Unit>
 static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* panel, const Packed<Unit>* later) {
 #if defined(__AMX_TILE__)

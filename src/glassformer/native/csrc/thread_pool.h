@@ -116,7 +116,9 @@ public:
         loop_++;
         for (int range = 0; range < ranges; range++) {
             ranges_[range].size = static_cast<uint32_t>(sizes[range]);
-            ranges_[range].unclaimed.store(static_cast<uint64_t>(loop_) << 32 | ranges_[range].size);
+            ranges_[range].unclaimed.store(
+                static_cast<uint64_t>(loop_) << 32 | ranges_[range].size, std::memory_order_release
+            );
         }
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
         helper_slots_.store(helpers);
@@ -148,16 +150,16 @@ private:
     std::vector<pthread_t> threads_;
     int avoided_processor_ = -1;  // helpers do not run on it
     // Chunks that a thread claims first. In a cache line of its own.
-    struct alignas(64) Range {
+    struct alignas(64) ChunkRange {
         std::atomic<uint64_t> unclaimed{0};  // number of the loop · 2^32 + unclaimed chunks
-        uint32_t size = 0;
+        uint32_t size = 0;                   // written before `unclaimed`, read by threads with a claimed chunk
     };
 
-    // The caller writes these, and the sizes of ranges, while no chunk is claimed; threads with a claimed chunk read them.
+    // The caller writes these while no chunk is claimed; threads with a claimed chunk read them.
     Run run_ = nullptr;
     const void* work_ = nullptr;
     fenv_t floating_point_{};
-    std::array<Range, MAX_RANGES> ranges_;
+    std::array<ChunkRange, MAX_RANGES> ranges_;
     std::atomic<int> used_ranges_{0};
     uint32_t loop_ = 0;                  // number of the loop, from 1 on
     std::atomic<int> begun_threads_{0};  // helpers, which take their ranges in this order
@@ -168,18 +170,18 @@ private:
     std::atomic<int> helper_slots_{0};  // helpers that the current loop can use
     std::atomic<bool> failed_{false}, closing_{false};
 
-    // Claim a chunk, from the ranges of others if there is none in the own one. A helper copies the floating-point mode of
-    // the calling thread in each loop, whose number it keeps in `loop`: it may claim its next chunk from a later loop than
-    // its last one.
-    bool claim_and_run(int own, uint32_t* loop) {
+    // Claim a chunk of the range `first`, or of the next one that has any. A helper copies the floating-point mode of
+    // the calling thread in each loop, whose number it keeps in `loop`: it may claim its next chunk from a later loop
+    // than its last one.
+    bool claim_and_run(int first, uint32_t* loop) {
         const int ranges = used_ranges_.load(std::memory_order_relaxed);
+        int range = first < ranges ? first : 0;
         for (int i = 0; i < ranges; i++) {
-            const int range = (own + i) % ranges;
-            uint64_t left = ranges_[range].unclaimed.load();
-            while (static_cast<uint32_t>(left) && !ranges_[range].unclaimed.compare_exchange_weak(left, left - 1)) {}
-            if (!static_cast<uint32_t>(left)) continue;
-            run_chunk(range, left, loop);
-            return true;
+            std::atomic<uint64_t>& unclaimed = ranges_[range].unclaimed;
+            uint64_t left = unclaimed.load();
+            while (static_cast<uint32_t>(left) && !unclaimed.compare_exchange_weak(left, left - 1)) {}
+            if (static_cast<uint32_t>(left)) return run_chunk(range, left, loop), true;
+            if (++range == ranges) range = 0;
         }
         return false;
     }
@@ -259,12 +261,14 @@ private:
     }
 
     void help() {
-        const int own = begun_threads_.fetch_add(1) + 1;
+        const int number = begun_threads_.fetch_add(1);
         uint32_t loop = 0;
         for (uint32_t generation = generation_.value.load();; generation = generation_.value.load()) {
             if (closing_.load()) return;
-            if (claim_slot())
-                while (claim_and_run(own, &loop)) {}
+            if (claim_slot()) {
+                const int others = used_ranges_.load() - 1;  // the first range is the caller's
+                while (claim_and_run(others > 0 ? 1 + number % others : 0, &loop)) {}
+            }
             for (int spin = 0; spin < SPINS && generation_.value.load(std::memory_order_relaxed) == generation; spin++)
                 pause_briefly();
             while (generation_.value.load() == generation) generation_.wait_while(generation);
@@ -304,7 +308,7 @@ struct Loop {
     int64_t chunks_of(int64_t range, int64_t ranges) const {
         return first_chunk(range + 1, ranges) - first_chunk(range, ranges);
     }
-    // Compute chunk `index` of a range if it belongs to this loop; else subtract the chunks of this loop from the index.
+    // Compute chunk `index` of a range if it belongs to this loop, else subtract the chunks of this loop from `index`.
     bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
         if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
         const int64_t from = (first_chunk(range, ranges) + index) * size;
@@ -321,11 +325,15 @@ static Loop<Work> loop(int64_t count, int64_t size, Work work) {
 // Compute independent loops on `threads` threads. The range of a thread has a part of each loop.
 template <class... Loops>
 static void parallel(int64_t threads, const Loops&... loops) {
-    const int64_t ranges = within_a_loop() ? 1 : std::clamp<int64_t>(threads, 1, ThreadPool::MAX_RANGES);
+    const int64_t useful = within_a_loop() ? 1 : std::min<int64_t>(threads, (loops.chunks_of(0, 1) + ...));
+    const int64_t ranges = std::clamp<int64_t>(useful, 1, ThreadPool::MAX_RANGES);
     int64_t sizes[ThreadPool::MAX_RANGES], chunks = 0;
-    for (int64_t range = 0; range < ranges; range++) chunks += sizes[range] = (loops.chunks_of(range, ranges) + ...);
+    for (int64_t range = 0; range < ranges; range++) {
+        sizes[range] = (loops.chunks_of(range, ranges) + ...);
+        chunks += sizes[range];
+    }
     auto compute = [&](int64_t range, int64_t index) { (loops.run_chunk(range, ranges, index) || ...); };
-    if (ranges == 1 || chunks <= 1 || chunks > INT32_MAX) {
+    if (ranges == 1 || chunks > INT32_MAX) {
         for (int64_t range = 0; range < ranges; range++)
             for (int64_t index = 0; index < sizes[range]; index++) compute(range, index);
         return;
