@@ -254,7 +254,7 @@ struct BlockLoop {
         const int64_t size = rows_of(range, ranges);
         return full_blocks(size) + last_blocks(size);
     }
-    // As in Loop.
+    // Compute chunk `index` of a range if it belongs to this loop, else subtract the chunks of this loop from `index`.
     bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
         if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
         const int64_t size = rows_of(range, ranges), first = first_of_block(index, size);

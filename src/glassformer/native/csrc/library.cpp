@@ -4,18 +4,13 @@
 #include "microkernel.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
-// contraction of products and sums; the instruction set. Version 3 sums gradients over other numbers of rows with AVX2.
-// Version 2 of matrices is used in attention too, version 3 in products of float32 with weights.
-#if LANES == 8 && defined(__AVX2__)
-#define VERSION "3"
-#else
-#define VERSION "2"
-#endif
+// contraction of products and sums; the instruction set. Version 2 of matrices is used in attention too, version 3 in
+// products of float32 with weights.
 API const char* arithmetic() {
 #if defined(__clang__)
-#define ARITHMETIC VERSION ", Clang"
+#define ARITHMETIC "2, Clang"
 #else
-#define ARITHMETIC VERSION
+#define ARITHMETIC "2"
 #endif
 #if HAS_AMX
     if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 3";

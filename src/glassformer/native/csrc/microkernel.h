@@ -29,11 +29,7 @@
 #define PANELS_OF_A_ROW 1
 #else
 #define WIDE 2
-#if defined(__AVX2__)
-#define TALL 6
-#else
-#define TALL 5  // six were not measured
-#endif
+#define TALL 5
 #define PANELS_OF_A_ROW 4  // in float32: the sums of a single panel would wait for their predecessors
 #endif
 #define PANEL (WIDE * LANES)
