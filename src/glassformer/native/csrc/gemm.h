@@ -231,14 +231,24 @@ struct BlockLoop {
     int64_t rows;
     Work work;
 
+    int64_t chunks_of(int64_t range, int64_t ranges) const {
+        const int64_t size = rows_of(range, ranges);
+        return full_blocks(size) + last_blocks(size);
+    }
+    void run_chunk(int64_t range, int64_t ranges, int64_t index) const {
+        const int64_t size = rows_of(range, ranges), first = first_of_block(index, size);
+        work(first_row(range, ranges) + first, first_of_block(index + 1, size) - first);
+    }
+
+private:
     // First rows of ranges and blocks are multiples of CHUNK.
     int64_t first_row(int64_t range, int64_t ranges) const {
-        return std::min(rows, range * chunks(rows) / ranges * CHUNK);
+        return std::min(rows, range * units(rows) / ranges * CHUNK);
     }
     int64_t rows_of(int64_t range, int64_t ranges) const {
         return first_row(range + 1, ranges) - first_row(range, ranges);
     }
-    static int64_t chunks(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
+    static int64_t units(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
     static int64_t full_blocks(int64_t rows) { return rows / BLOCK * 3 / 4; }
     static int64_t last_blocks(int64_t rows) {
         return (rows - full_blocks(rows) * BLOCK + LAST_BLOCK - 1) / LAST_BLOCK;
@@ -247,19 +257,8 @@ struct BlockLoop {
     static int64_t first_of_block(int64_t index, int64_t rows) {
         const int64_t full = full_blocks(rows);
         if (index <= full) return index * BLOCK;
-        const int64_t last = chunks(rows - full * BLOCK) * (index - full) / last_blocks(rows);
+        const int64_t last = units(rows - full * BLOCK) * (index - full) / last_blocks(rows);
         return std::min(rows, full * BLOCK + last * CHUNK);
-    }
-    int64_t chunks_of(int64_t range, int64_t ranges) const {
-        const int64_t size = rows_of(range, ranges);
-        return full_blocks(size) + last_blocks(size);
-    }
-    // Compute chunk `index` of a range if it belongs to this loop, else subtract the chunks of this loop from `index`.
-    bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
-        if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
-        const int64_t size = rows_of(range, ranges), first = first_of_block(index, size);
-        work(first_row(range, ranges) + first, first_of_block(index + 1, size) - first);
-        return true;
     }
 };
 

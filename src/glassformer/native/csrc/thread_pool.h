@@ -302,19 +302,17 @@ struct Loop {
     int64_t count, size;
     Work work;
 
-    int64_t chunks() const { return (count + size - 1) / size; }
-    // First chunk of a range, one of `ranges` nearly equal ones.
-    int64_t first_chunk(int64_t range, int64_t ranges) const { return range * chunks() / ranges; }
+    // Chunks of one of `ranges` nearly equal ranges.
     int64_t chunks_of(int64_t range, int64_t ranges) const {
         return first_chunk(range + 1, ranges) - first_chunk(range, ranges);
     }
-    // Compute chunk `index` of a range if it belongs to this loop, else subtract the chunks of this loop from `index`.
-    bool run_chunk(int64_t range, int64_t ranges, int64_t& index) const {
-        if (index >= chunks_of(range, ranges)) return index -= chunks_of(range, ranges), false;
+    void run_chunk(int64_t range, int64_t ranges, int64_t index) const {
         const int64_t from = (first_chunk(range, ranges) + index) * size;
         work(from, std::min(from + size, count));
-        return true;
     }
+
+private:
+    int64_t first_chunk(int64_t range, int64_t ranges) const { return range * ((count + size - 1) / size) / ranges; }
 };
 
 template <class Work>
@@ -332,7 +330,14 @@ static void parallel(int64_t threads, const Loops&... loops) {
         sizes[range] = (loops.chunks_of(range, ranges) + ...);
         chunks += sizes[range];
     }
-    auto compute = [&](int64_t range, int64_t index) { (loops.run_chunk(range, ranges, index) || ...); };
+    auto compute = [&](int64_t range, int64_t index) {
+        const auto run_if_within = [&](const auto& one) {
+            const int64_t count = one.chunks_of(range, ranges);
+            if (index < count) one.run_chunk(range, ranges, index);
+            return (index -= count) < 0;
+        };
+        (run_if_within(loops) || ...);
+    };
     if (ranges == 1 || chunks > INT32_MAX) {
         for (int64_t range = 0; range < ranges; range++)
             for (int64_t index = 0; index < sizes[range]; index++) compute(range, index);
