@@ -10,13 +10,21 @@
 #include <algorithm>
 #include <vector>
 
-#define CHUNK (4 * TALL)  // rows
+// Rows whose gradients of a norm are summed together: the bits of training depend on it.
+#if LANES == 16
+#define CHUNK 24
+#else
+#define CHUNK 20
+#endif
 #if HAS_AMX
 #define BLOCK (10 * CHUNK)  // rows: packed weights come from the L3 cache once for each block
 #define LAST_BLOCK (5 * CHUNK)
-#else
+#elif LANES == 16
 #define BLOCK (2 * CHUNK)
 #define LAST_BLOCK CHUNK  // size in the last quarter of a range, for an even end of all threads
+#else
+#define BLOCK (2 * CHUNK)
+#define LAST_BLOCK BLOCK  // a chunk would leave its last tile two rows
 #endif
 #define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
 #define COLUMN_BLOCK 64                // adjacent columns of the transposed operand

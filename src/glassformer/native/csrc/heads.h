@@ -5,7 +5,11 @@
 #include "thread_pool.h"
 #include <vector>
 
-#define TILE 4
+#if LANES == 16
+#define TILE 4  // more save loads, but compute more queries after the last of a short sequence
+#else
+#define TILE 6  // with two vectors of columns: the sums fill the registers
+#endif
 
 // Tensor [batch, heads, positions, d] with strides; entry d of a row is at data[batch · b + head · h + position · i +
 // d].

@@ -225,7 +225,7 @@ static void projected_loss(ProjectedLoss& l) {
     const int64_t max_piece =
         std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES * PackedStep<T>::ENTRIES / ((size + d) * sizeof(Unit<T>)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + max_piece - 1) / max_piece);
-    const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
+    const int64_t piece = padded((l.tokens + pieces - 1) / pieces, CHUNK / 4);  // as bits depend on it
     LossWorkspace<T> shared = {size, steps_of<T>(d), steps_of<T>(size), weights_as<T>(l, size)};
     shared.outputs = workspace<Unit<T>>(WEIGHTS, size * shared.steps);
     if (l.d_hidden) {

@@ -23,13 +23,12 @@
 #define HAS_VNNI 0
 #endif
 
+#define TALL 6
 #if LANES == 16
 #define WIDE 4
-#define TALL 6
 #define PANELS_OF_A_ROW 1
 #else
 #define WIDE 2
-#define TALL 5
 #define PANELS_OF_A_ROW 4  // in float32: the sums of a single panel would wait for their predecessors
 #endif
 #define PANEL (WIDE * LANES)
