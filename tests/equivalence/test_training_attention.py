@@ -147,7 +147,7 @@ def test_nan_in_a_key_leaves_earlier_queries_finite() -> None:
     k[:, :, 13], v[:, :, 13] = torch.nan, torch.nan
     context = attention(q, k, v, torch.ones(16, 16, dtype=torch.bool).tril()[None, None])
     assert context is not None
-    # 0 · NaN may reach the queries of one tile, four or six from a multiple of these on.
+    # Tiles have four or six queries, so that one begins at query 12: 0 · NaN may reach all of it.
     assert context[:, :, :12].isfinite().all() and context[:, :, 13:].isnan().all()
 
 

@@ -10,21 +10,20 @@
 #include <algorithm>
 #include <vector>
 
-// Rows whose gradients of a norm are summed together: the bits of training depend on it.
+// Rows whose gradients of a norm are summed together. The bits of training depend on it: it stays as it was when AVX2
+// multiplied five rows at a time, so that earlier runs can be resumed.
 #if LANES == 16
 #define CHUNK 24
 #else
 #define CHUNK 20
 #endif
+// LAST_BLOCK is the size in the last quarter of a range, for an even end of all threads.
 #if HAS_AMX
 #define BLOCK (10 * CHUNK)  // rows: packed weights come from the L3 cache once for each block
 #define LAST_BLOCK (5 * CHUNK)
-#elif LANES == 16
-#define BLOCK (2 * CHUNK)
-#define LAST_BLOCK CHUNK  // size in the last quarter of a range, for an even end of all threads
 #else
 #define BLOCK (2 * CHUNK)
-#define LAST_BLOCK BLOCK  // a chunk would leave its last tile two rows
+#define LAST_BLOCK (CHUNK % TALL ? BLOCK : CHUNK)  // a few rows of a tile take as long as all
 #endif
 #define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
 #define COLUMN_BLOCK 64                // adjacent columns of the transposed operand
@@ -233,7 +232,8 @@ static void multiply_block(
     }
 }
 
-// Loop of work(first, count) over BLOCK rows at a time, LAST_BLOCK and fewer in the last quarter of a thread's range.
+// Loop of work(first, count) over BLOCK rows at a time, at most LAST_BLOCK in the last quarter of a thread's range. At
+// most BLOCK rows are halved, so that two threads share them.
 template <class Work>
 struct BlockLoop {
     int64_t rows;
@@ -259,7 +259,8 @@ private:
     static int64_t units(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
     static int64_t full_blocks(int64_t rows) { return rows / BLOCK * 3 / 4; }
     static int64_t last_blocks(int64_t rows) {
-        return (rows - full_blocks(rows) * BLOCK + LAST_BLOCK - 1) / LAST_BLOCK;
+        const int64_t size = rows > BLOCK ? LAST_BLOCK : BLOCK / 2;
+        return (rows - full_blocks(rows) * BLOCK + size - 1) / size;
     }
     // First row of a block of `rows` rows; the last blocks are nearly equal.
     static int64_t first_of_block(int64_t index, int64_t rows) {

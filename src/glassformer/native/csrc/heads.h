@@ -5,10 +5,11 @@
 #include "thread_pool.h"
 #include <vector>
 
-#if LANES == 16
-#define TILE 4  // more save loads, but compute more queries after the last of a short sequence
+// A larger tile saves loads, but computes more queries beyond the end of a short sequence.
+#if LANES == 8 && defined(__AVX2__)
+#define TILE 6
 #else
-#define TILE 6  // with two vectors of columns: the sums fill the registers
+#define TILE 4
 #endif
 
 // Tensor [batch, heads, positions, d] with strides; entry d of a row is at data[batch · b + head · h + position · i +

@@ -9,7 +9,7 @@
 #if HAS_AMX
 #define ROWS_OF_LINEAR (4 * CHUNK)  // their sums fit the L1 cache
 #else
-#define ROWS_OF_LINEAR BLOCK
+#define ROWS_OF_LINEAR FULL_TILES
 #endif
 #define ROWS_FOR_EACH 64                   // of weights in parts: a thread that multiplies fewer reads all of them
 #define ROWS_AT_ONCE (2 * ROWS_OF_LINEAR)  // rows of x that fit the L2 cache while all of W is read
@@ -217,7 +217,7 @@ static void multiply_range(
 
 #if HAS_AMX
 // Bytes are read in full tiles, which must end within the padded rows.
-static_assert(2 * CHUNK % AMX_SIDE == 0, "threads divide rows between tiles");
+static_assert(FULL_TILES % AMX_SIDE == 0, "threads divide rows between tiles");
 #endif
 
 // Only the calling thread multiplies small weights: waking others would take longer than the product. Threads divide
@@ -232,7 +232,7 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     const bool uneven = 10 * panels < 9 * panels_at_once * threads;
     if (linear.parts ? rows >= threads * ROWS_FOR_EACH : rows >= threads * ROWS_AT_ONCE && uneven) {
         const int64_t parts = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
-        parallel_for(threads, rows, padded((rows + parts - 1) / parts, 2 * CHUNK), [&](int64_t row, int64_t end) {
+        parallel_for(threads, rows, padded((rows + parts - 1) / parts, FULL_TILES), [&](int64_t row, int64_t end) {
             multiply_range(linear, x, row, end, 0, panels * PANEL, out);
         });
         return;

@@ -7,6 +7,7 @@
 #include "softmax.h"
 #include <stdexcept>
 
+#define PIECE_UNIT (CHUNK / 4)  // rows: pieces have a multiple of it, on which the bits of d_weight depend
 #define PIECE_BYTES (64 << 20)  // of hidden states and gradients of logits; each piece adds to all of d_weight
 #if HAS_AMX
 #define LOGIT_ROWS (4 * AMX_SIDE)  // fewer rows wait for the weights, which come from the L3 cache
@@ -225,7 +226,7 @@ static void projected_loss(ProjectedLoss& l) {
     const int64_t max_piece =
         std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES * PackedStep<T>::ENTRIES / ((size + d) * sizeof(Unit<T>)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + max_piece - 1) / max_piece);
-    const int64_t piece = padded((l.tokens + pieces - 1) / pieces, CHUNK / 4);  // as bits depend on it
+    const int64_t piece = padded((l.tokens + pieces - 1) / pieces, PIECE_UNIT);
     LossWorkspace<T> shared = {size, steps_of<T>(d), steps_of<T>(size), weights_as<T>(l, size)};
     shared.outputs = workspace<Unit<T>>(WEIGHTS, size * shared.steps);
     if (l.d_hidden) {

@@ -23,7 +23,12 @@
 #define HAS_VNNI 0
 #endif
 
+#if defined(__AVX2__)
 #define TALL 6
+#else
+#define TALL 5
+#endif
+#define FULL_TILES (8 * TALL)  // rows that fill tiles, and vectors of rows
 #if LANES == 16
 #define WIDE 4
 #define PANELS_OF_A_ROW 1

@@ -17,7 +17,7 @@
 #define PRODUCT_ROWS (4 * ROW_TILE)  // at a time
 #else
 #define ROW_TILE TALL
-#define PRODUCT_ROWS (8 * TALL)
+#define PRODUCT_ROWS FULL_TILES
 #endif
 
 struct MatrixProduct {
