@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.embedding import TokenEmbedding
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.series import SeriesConfig, SeriesModel
 from glassformer.models.vit import ViT, ViTConfig
@@ -106,6 +106,33 @@ def test_results_do_not_depend_on_the_batch_or_the_threads(precision: Any) -> No
                 assert torch.equal(alone[0], together[row, :length])
     finally:
         torch.set_num_threads(before)
+
+
+PARTS: dict[str, Any] = {
+    "mean": (bert, lambda model, *text: model.embed(*text)),
+    "classes": (bert, lambda model, *text: model.classes(model.hidden(*text))),
+    "tags": (bert, lambda model, *text: model.tags(model.hidden(*text))),
+    "masked tokens": (bert, lambda model, *text: model(*text)),
+    "images": (vit, lambda model, images: model(images)),
+    "series": (series, lambda model, values: model(values)),
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("part", PARTS)
+def test_each_result_of_a_batch_is_that_of_its_input_alone(part: str, precision: Any) -> None:
+    make, compute = PARTS[part]
+    form = accelerate(make(), precision=precision)
+    inputs = {
+        "images": (torch.linspace(0, 9, 7 * 240).view(7, 1, 12, 20).sin(),),
+        "series": (torch.linspace(0, 9, 7 * 128).view(7, 64, 2).cos(),),
+    }.get(part, texts())
+    many = compute(form, *(each.repeat(40, *[1] * (each.dim() - 1)) for each in inputs))
+    for row in range(7):
+        for count in (1, 2, 5):
+            some = compute(form, *(each.roll(-row, 0)[:count] for each in inputs))
+            assert torch.equal(some, many[row : row + count]), f"{count} from {row} on"
 
 
 @torch.inference_mode()
@@ -239,6 +266,7 @@ def test_a_copy_of_a_form_computes_the_same() -> None:
     model = bert()
     for copied in (copy.deepcopy(accelerate(model)), pickle.loads(pickle.dumps(accelerate(model)))):
         assert type(copied) is BERT
+        assert (type(copied.output_projection), type(copied.classes.pooler.dense)) == (OutputProjection, nn.Linear)
         assert {one.part: one.engine for one in route(copied)}["embedding"] == "native"
         torch.testing.assert_close(copied.embed(*texts()), model.embed(*texts()), atol=2e-5, rtol=1e-4)
 

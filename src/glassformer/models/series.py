@@ -89,7 +89,7 @@ class SeriesModel(nn.Module):
                 f"a series has {series.size(1)} steps, but this model reads context={self.config.context}; "
                 "pass that many"
             )
-        rows = series.transpose(1, 2).flatten(0, 1)
+        rows = series.transpose(1, 2).flatten(0, 1).contiguous()  # one series alone would be summed in another order
         mean, std = self._scale(rows)
         x = self.hidden((rows - mean) / std)
         forecast = self.forecast(self.head_dropout(x.flatten(1))) * std + mean

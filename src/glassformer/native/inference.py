@@ -23,10 +23,11 @@ from glassformer.native.forms import swap
 from glassformer.native.library import Kernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.native.packed import DROPOUTS, PackedEncoder, pack_encoder, unsupported_stack
+from glassformer.native.projections import FORMS, packed_projection
 from glassformer.taps import has_hooks
 
 ENCODERS = (BERT, ViT, SeriesModel)
-"""Models whose stack reads full sequences. PyTorch computes the small remainder."""
+"""Models whose stack reads full sequences. PyTorch computes the small remainder, but for its products."""
 
 
 def unsupported_model(model: nn.Module, precision: str) -> str | None:
@@ -61,7 +62,14 @@ def inference_form(model: nn.Module, int8: bool, kernels: Kernels) -> Any:
     if type(model) is GPT:
         return NativeGPT(model, kernels, int8)
     embedding = cast(TokenEmbedding, model.embedding) if _has_known_embedding(model) else None
-    form = swap(model, lambda module: pack_encoder(module, kernels, int8, embedding) if type(module) is Stack else None)
+    inside = {id(part) for stack in model.modules() if isinstance(stack, Stack) for part in stack.modules()}
+
+    def packed(module: nn.Module) -> nn.Module | None:
+        if type(module) is Stack:
+            return pack_encoder(module, kernels, int8, embedding)
+        return None if id(module) in inside else packed_projection(module, kernels)
+
+    form = swap(model, packed)
     form.execution = Execution(in_threads=True, copies_weights=True)
     if embedding is not None:
         form.__class__ = PackedBERT
@@ -115,8 +123,8 @@ def native_parts(model: nn.Module) -> set[str]:
     """Parts of ``model`` that ``inference_form`` computes in the kernels."""
     if type(model) not in ENCODERS:
         return {name for name, _ in model.named_children()}
-    stacks = {name for name, child in model.named_children() if isinstance(child, Stack)}
-    return stacks | ({"embedding"} if _has_known_embedding(model) else set())
+    whole = {name for name, child in model.named_children() if isinstance(child, Stack) or type(child) in FORMS}
+    return whole | ({"embedding"} if _has_known_embedding(model) else set())
 
 
 def _has_known_embedding(model: nn.Module) -> bool:

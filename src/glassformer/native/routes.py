@@ -27,6 +27,7 @@ from glassformer.native.forms import compiled, native_form, settings_of, shallow
 from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import PANEL_WIDTH
+from glassformer.native.projections import FORMS
 from glassformer.native.shared_matrix import share_matrices
 
 Engine = Literal["auto", "torch", "native", "compile"]
@@ -273,11 +274,17 @@ def _unsupported_widths(block: Block) -> str | None:
 def _decoding_routes(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> list[Route]:
     parts, native = _parts(model), native_parts(model)
     reason = _unsupported_decoder(model, engine, precision, device)
-    routes = [Route(p, "native") if p in native and not reason else Route(p, "torch", reason or SMALL) for p in parts]
+    routes = [Route(p, "native") if p in native and not reason else _small_route(model, p, reason) for p in parts]
     if not hasattr(model, "begin"):
         return routes
     search = _unavailable(model, engine, device)
     return [*routes, Route("search", "torch", search) if search else Route("search", "native")]
+
+
+def _small_route(model: nn.Module, part: str, reason: str | None) -> Route:
+    """Route of a part that PyTorch computes for ``reason``, or beside an encoder in the kernels."""
+    multiplied = reason is None and any(type(each) in FORMS for each in model.get_submodule(part).modules())
+    return Route(part, OPERATIONS if multiplied else "torch", reason or SMALL)
 
 
 def _unsupported_decoder(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> str | None:
