@@ -91,7 +91,8 @@ def test_a_prediction_does_not_depend_on_its_window(
     cli: Cli, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
 ) -> None:
     task, options, lines = VERBS[verb]
-    options = ["--top", 3] if verb == "classify" else options  # the last bits of a probability depend on the batch
+    # The last bits of a probability of PyTorch's depend on the batch.
+    options = ["--top", 3] if verb == "classify" else options
     run, file, outputs = run_of(task), write_lines(tmp_path / "in", lines), set()
     for size in (1, 4, 2048):
         monkeypatch.setattr(corpus, "WINDOW_LINES", size)

@@ -6,6 +6,7 @@ It learns to tell masked tokens from what stands around them; heads on top of it
 from typing import ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -181,7 +182,8 @@ class BERT(nn.Module):
         is_token = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask != 0
         if pooling == "max":
             return hidden.masked_fill(~is_token[..., None], float("-inf")).amax(1)
-        total = hidden.masked_fill(~is_token[..., None], 0.0).sum(1)
+        filled = hidden.masked_fill(~is_token[..., None], 0.0)
+        total = F.pad(filled, (0, 0, 0, -filled.size(1) % 32)).sum(1)  # PyTorch sums full 32 places in the same order
         return tap(self, "embedded", total / is_token.sum(1, keepdim=True).clamp(min=1))
 
     def _norm(self) -> LayerNorm:

@@ -5,6 +5,7 @@ arXiv:2211.14730. Differs from the paper: LayerNorm where it has batch normaliza
 
 from typing import ClassVar, Literal, Self
 
+import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -89,7 +90,9 @@ class SeriesModel(nn.Module):
                 f"a series has {series.size(1)} steps, but this model reads context={self.config.context}; "
                 "pass that many"
             )
-        rows = series.transpose(1, 2).flatten(0, 1).contiguous()  # one series alone would be summed in another order
+        rows = series.transpose(1, 2).flatten(0, 1)
+        if not torch.is_grad_enabled():  # training keeps the bits of earlier runs
+            rows = rows.contiguous()  # one series alone would be summed in another order
         mean, std = self._scale(rows)
         x = self.hidden((rows - mean) / std)
         forecast = self.forecast(self.head_dropout(x.flatten(1))) * std + mean

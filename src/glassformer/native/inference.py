@@ -23,11 +23,12 @@ from glassformer.native.forms import swap
 from glassformer.native.library import Kernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.native.packed import DROPOUTS, PackedEncoder, pack_encoder, unsupported_stack
-from glassformer.native.projections import FORMS, packed_projection
+from glassformer.native.projections import PROJECTIONS, packed_projection
 from glassformer.taps import has_hooks
 
 ENCODERS = (BERT, ViT, SeriesModel)
-"""Models whose stack reads full sequences. PyTorch computes the small remainder, but for its products."""
+"""Models whose stack reads full sequences. The kernels compute the stack and the linear
+transformations outside it, PyTorch the small remainder."""
 
 
 def unsupported_model(model: nn.Module, precision: str) -> str | None:
@@ -123,7 +124,7 @@ def native_parts(model: nn.Module) -> set[str]:
     """Parts of ``model`` that ``inference_form`` computes in the kernels."""
     if type(model) not in ENCODERS:
         return {name for name, _ in model.named_children()}
-    whole = {name for name, child in model.named_children() if isinstance(child, Stack) or type(child) in FORMS}
+    whole = {name for name, child in model.named_children() if isinstance(child, Stack) or type(child) in PROJECTIONS}
     return whole | ({"embedding"} if _has_known_embedding(model) else set())
 
 

@@ -1,8 +1,9 @@
-"""Linear transformations beside the stacks of an encoder, from packed weights, for inference.
+"""Linear transformations outside the stack of an encoder, from packed weights, for inference.
 
-PyTorch's product of one row differs from the same row among others by the last bits; the kernels' does not.
+PyTorch's product of a row has other last bits alone than among other rows; that of the kernels has the same.
 """
 
+from threading import Lock
 from typing import Any
 
 import torch
@@ -18,45 +19,57 @@ from glassformer.native.packed import Packed
 from glassformer.taps import tracing
 
 
-class PackedLinear(nn.Linear):
-    """The module itself computes gradients, other types, and every pass with a trace."""
+class _Projection(nn.Module):
+    """The module itself computes gradients, other types, other weights, and every pass with a trace."""
 
-    copies: "_Copies"
+    copy: "_PackedCopy"
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-        return self.copies.apply(self, x) if _computes(self, x) else super().forward(x)
+        result: Tensor = self.copy.multiplied(x) if self.copy.multiplies(self, x) else super().forward(x)
+        return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy is an ``nn.Linear``: the packed weights belong to this form."""
-        return _plain(self, nn.Linear)
+        """A copy has the class of the module itself: the packed weights belong to this form."""
+        return _blank, (type(self).__bases__[1],), {name: each for name, each in vars(self).items() if name != "copy"}
 
 
-class PackedOutputProjection(OutputProjection):
-    """Like ``PackedLinear``."""
-
-    copies: "_Copies"
-
-    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        return self.copies.apply(self, x) if _computes(self, x) else super().forward(x)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return _plain(self, OutputProjection)
+class PackedLinear(_Projection, nn.Linear):
+    pass
 
 
-FORMS: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: PackedLinear, OutputProjection: PackedOutputProjection}
+class PackedOutputProjection(_Projection, OutputProjection):
+    pass
 
 
-class _Copies:
-    """A packed copy of the weights of a module, made when it is first needed: a vocabulary's is large."""
+PROJECTIONS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: PackedLinear,
+    OutputProjection: PackedOutputProjection,
+}
+"""Forms of the modules that are packed."""
 
-    def __init__(self, kernels: Kernels):
-        self._kernels = kernels
+
+class _PackedCopy:
+    """A packed copy of the weights of ``module``, made when it is first needed: a vocabulary's is large."""
+
+    def __init__(self, module: Any, kernels: Kernels):
+        self._module, self._kernels = module, kernels
+        self._weights = module.weight, module.bias
+        self._lock = Lock()
         self._packed: tuple[Packed, Linear] | None = None
 
-    def apply(self, module: Any, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-        if self._packed is None:
-            packed = Packed(self._kernels, int8=False)
-            self._packed = packed, packed.linear(module)
+    def multiplies(self, module: Any, x: Tensor) -> bool:
+        """True if the kernels multiply ``x`` for ``module``, a form of the module whose weights these are."""
+        if torch.is_grad_enabled() or tracing() or not single_on_cpu(x, *module.parameters()):
+            return False
+        weight, bias = self._weights
+        same = module.weight is weight and module.bias is bias
+        return same and x.dim() > 0 and x.numel() > 0 and x.size(-1) == weight.size(1)
+
+    def multiplied(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
+        with self._lock:
+            if self._packed is None:
+                packed = Packed(self._kernels, int8=False)
+                self._packed = packed, packed.linear(self._module)
         packed, linear = self._packed
         rows = x.reshape(-1, x.size(-1)).contiguous()
         return packed.apply(linear, rows).view(*x.shape[:-1], linear.outputs)
@@ -64,23 +77,12 @@ class _Copies:
 
 def packed_projection(module: nn.Module, kernels: Kernels) -> Any:
     """A form of ``module`` with the same parameters and hooks that multiplies in the kernels; None if it has none."""
-    if type(module) not in FORMS:
+    if type(module) not in PROJECTIONS:
         return None
     form: Any = shallow_copy(module)
-    form.__class__ = FORMS[type(module)]
-    form.copies = _Copies(kernels)
+    form.__class__ = PROJECTIONS[type(module)]
+    form.copy = _PackedCopy(module, kernels)
     return form
-
-
-def _computes(module: Any, x: Tensor) -> bool:
-    """True if the kernels multiply ``x``."""
-    if torch.is_grad_enabled() or tracing() or not single_on_cpu(x, *module.parameters()):
-        return False
-    return x.dim() > 0 and x.numel() > 0 and x.size(-1) == module.weight.size(1)
-
-
-def _plain(module: nn.Module, kind: type[nn.Module]) -> Any:
-    return _blank, (kind,), {name: value for name, value in module.__dict__.items() if name != "copies"}
 
 
 def _blank(kind: type[nn.Module]) -> nn.Module:

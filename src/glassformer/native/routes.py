@@ -27,7 +27,7 @@ from glassformer.native.forms import compiled, native_form, settings_of, shallow
 from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import PANEL_WIDTH
-from glassformer.native.projections import FORMS
+from glassformer.native.projections import PROJECTIONS
 from glassformer.native.shared_matrix import share_matrices
 
 Engine = Literal["auto", "torch", "native", "compile"]
@@ -37,7 +37,7 @@ OPERATIONS = "native operations"
 """Engine of a part that PyTorch computes with single operations in the kernels."""
 
 SMALL = "little work beside the encoder"
-"""Reason for the parts of an encoder that PyTorch computes in use."""
+"""Reason for the parts of a model that PyTorch computes in use, but for linear transformations."""
 
 UPDATE = "update"
 """Route of the weight update in training."""
@@ -282,8 +282,8 @@ def _decoding_routes(model: nn.Module, engine: Engine, precision: Precision, dev
 
 
 def _small_route(model: nn.Module, part: str, reason: str | None) -> Route:
-    """Route of a part that PyTorch computes for ``reason``, or beside an encoder in the kernels."""
-    multiplied = reason is None and any(type(each) in FORMS for each in model.get_submodule(part).modules())
+    """Route of a part that is not computed whole: the kernels multiply for it, unless there is a ``reason``."""
+    multiplied = reason is None and any(type(each) in PROJECTIONS for each in model.get_submodule(part).modules())
     return Route(part, OPERATIONS if multiplied else "torch", reason or SMALL)
 
 

@@ -78,12 +78,13 @@ class Filler(Encoder):
     ) -> list[Float[Tensor, "masks 2 top"]]:
         """Most probable ids of each mask of a row, with their probabilities."""
         assert self.model.transform is not None and self.model.output_projection is not None
-        hidden = self._form.hidden(tokens, mask, segments)
+        model = self._form
+        hidden = model.hidden(tokens, mask, segments)
         special = torch.tensor(sorted(set(self.tokenizer.special_tokens.values())), device=tokens.device)
         results = []
         for row, ids in zip(hidden, tokens, strict=True):
             places = ids == special_id(self.tokenizer, MASK)
-            logits = self.model.output_projection(self.model.transform(row[places])).float()
+            logits = model.output_projection(model.transform(row[places])).float()
             probabilities = logits.softmax(-1).index_fill(1, special, -1.0)
             count = min(top, probabilities.size(1) - len(special))
             values, best = probabilities.topk(count, dim=-1)

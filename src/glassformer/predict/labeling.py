@@ -101,7 +101,8 @@ class Tagger(Encoder):
         segments: Int[Tensor, "rows width"],
     ) -> list[Float[Tensor, "_ tags"]]:
         assert self.model.tags is not None
-        hidden = self._form.hidden(tokens, mask, segments)
+        model = self._form
+        hidden = model.hidden(tokens, mask, segments)
         # One text at a time, without padding: the bits of PyTorch's product depend on its number of rows.
         each = zip(hidden, mask.sum(1).tolist(), strict=True)
-        return [self.model.tags(row[None, :length])[0].cpu() for row, length in each]
+        return [model.tags(row[None, :length])[0].cpu() for row, length in each]

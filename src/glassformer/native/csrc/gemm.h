@@ -232,8 +232,8 @@ static void multiply_block(
     }
 }
 
-// Loop of work(first, count) over BLOCK rows at a time, at most LAST_BLOCK in the last quarter of a thread's range. At
-// most BLOCK rows are halved, so that two threads share them.
+// Loop of work(first, count) over BLOCK rows at a time, at most LAST_BLOCK in the last quarter of a thread's range. A
+// range of at most BLOCK rows has blocks of at most half as many, so that two threads share them.
 template <class Work>
 struct BlockLoop {
     int64_t rows;
