@@ -100,6 +100,11 @@ def shallow_copy(module: nn.Module) -> nn.Module:
     return twin
 
 
+def blank(kind: type[nn.Module]) -> Any:
+    """An instance of ``kind`` without state, for copies of a form that are modules of the class it stands for."""
+    return kind.__new__(kind)
+
+
 def compiled(stack: Stack) -> Stack:
     """A stack of the same blocks that ``torch.compile`` computes; batches of any shape share its code."""
     twin = cast(Stack, shallow_copy(stack))

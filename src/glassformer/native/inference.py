@@ -19,7 +19,7 @@ from glassformer.models.vit import ViT
 from glassformer.native.blocks import unsupported_class, unsupported_norm
 from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.execution import Execution
-from glassformer.native.forms import swap
+from glassformer.native.forms import blank, swap
 from glassformer.native.library import Kernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.native.packed import DROPOUTS, PackedEncoder, pack_encoder, unsupported_stack
@@ -113,11 +113,7 @@ class PackedBERT(BERT):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a ``BERT``: the packed weights belong to this form."""
-        return _blank_bert, (), self.__dict__
-
-
-def _blank_bert() -> BERT:
-    return BERT.__new__(BERT)
+        return blank, (BERT,), self.__dict__
 
 
 def native_parts(model: nn.Module) -> set[str]:

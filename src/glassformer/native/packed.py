@@ -18,7 +18,7 @@ from glassformer.layers.mask import Mask
 from glassformer.layers.position import Rotary
 from glassformer.native.abi import Layer, Linear, Norm, PackedStack, Parameter, RotaryTables
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
-from glassformer.native.forms import shallow_copy
+from glassformer.native.forms import blank, shallow_copy
 from glassformer.native.library import Kernels
 from glassformer.native.ops import ACTIVATIONS, address, rotary_tables
 from glassformer.taps import hooks_of, tracing
@@ -206,11 +206,7 @@ class PackedEncoder(Blocks):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a plain stack: the packed weights belong to this one."""
         own = ("packed", "structure", "rotary", "hooks")
-        return _blank_stack, (), {name: value for name, value in self.__dict__.items() if name not in own}
-
-
-def _blank_stack() -> Blocks:
-    return Blocks.__new__(Blocks)
+        return blank, (Blocks,), {name: value for name, value in self.__dict__.items() if name not in own}
 
 
 def ends_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:

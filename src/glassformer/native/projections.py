@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.embedding import OutputProjection
 from glassformer.native.abi import Linear
-from glassformer.native.forms import shallow_copy
+from glassformer.native.forms import blank, shallow_copy
 from glassformer.native.library import Kernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.native.packed import Packed
@@ -30,7 +30,7 @@ class _Projection(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy has the class of the module itself: the packed weights belong to this form."""
-        return _blank, (type(self).__bases__[1],), {name: each for name, each in vars(self).items() if name != "copy"}
+        return blank, (type(self).__bases__[1],), {name: each for name, each in vars(self).items() if name != "copy"}
 
 
 class PackedLinear(_Projection, nn.Linear):
@@ -58,7 +58,7 @@ class _PackedCopy:
         self._packed: tuple[Packed, Linear] | None = None
 
     def multiplies(self, module: Any, x: Tensor) -> bool:
-        """True if the kernels multiply ``x`` for ``module``, a form of the module whose weights these are."""
+        """True if the kernels compute the product of ``x`` and the weights of ``module``, which has this copy."""
         if torch.is_grad_enabled() or tracing() or not single_on_cpu(x, *module.parameters()):
             return False
         weight, bias = self._weights
@@ -83,7 +83,3 @@ def packed_projection(module: nn.Module, kernels: Kernels) -> Any:
     form.__class__ = PROJECTIONS[type(module)]
     form.copy = _PackedCopy(module, kernels)
     return form
-
-
-def _blank(kind: type[nn.Module]) -> nn.Module:
-    return kind.__new__(kind)

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <vector>
 
-// Rows whose gradients of a norm are summed together. The bits of training depend on it: it stays as it was when AVX2
-// multiplied five rows at a time, so that earlier runs can be resumed.
+// Number of rows over which gradients of a norm are summed first. It determines the bits of training. With AVX2 it is
+// four times the five rows of earlier tiles, so that earlier runs can be resumed.
 #if LANES == 16
 #define CHUNK 24
 #else
