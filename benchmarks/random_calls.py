@@ -5,11 +5,11 @@
 
 A call must return what PyTorch returns, to the tolerance of its kernel, or raise an error where PyTorch raises one (or
 where an invalid size happens to be one that PyTorch broadcasts); ``refused`` counts those. Errors are relative to the
-largest expected number, at least 1. Two results of bfloat16 or int8 may round apart; ``rounded`` counts those beyond
-the tolerance that are at most ``ROUNDING`` times as far from a more precise result as PyTorch's; in bfloat16 stacks as
-PyTorch's for arguments that differ by 2⁻⁹: gradients of ReLU jump where its input is almost 0. Entries that are not
-finite must be the same ones, unless a mask hides keys: the kernels skip those, PyTorch multiplies by 0. Where PyTorch
-cannot reshape an empty tensor, a finite result is enough.
+largest expected number, at least 1. Two results may round apart, in bfloat16, in int8 or where the terms of a long sum
+cancel; ``rounded`` counts those beyond the tolerance that are at most ``ROUNDING`` times as far from a more precise
+result as PyTorch's; in bfloat16 stacks as PyTorch's for arguments that differ by 2⁻⁹: gradients of ReLU jump where its
+input is almost 0. Entries that are not finite must be the same ones, unless a mask hides keys: the kernels skip those,
+PyTorch multiplies by 0. Where PyTorch cannot reshape an empty tensor, a finite result is enough.
 
 Every kernel runs in a process of its own, so that a crash ends this kernel only. Prints a table; for each failure the
 command that repeats the call, and exits with 1. The arguments themselves are in the modules ``random_training``,
