@@ -56,12 +56,15 @@ def draw_product(rng: Draw) -> Call:
     a, b = tensor(rng, rows, depth, dtype=dtypes[0]), tensor(rng, inner, columns, dtype=dtypes[1])
     bias = tensor(rng, outputs, dtype=dtypes[2]) if rng.random() < 0.5 else None
 
-    def expected(a: Tensor = a, b: Tensor = b, bias: Tensor | None = bias) -> list[Tensor]:
-        return [a @ b if bias is None else torch.addmm(bias, a, b)]
-
+    multiply, operands = (torch.matmul, (a, b)) if bias is None else (torch.addmm, (bias, a, b))
     what = f"{list(a.shape)} · {list(b.shape)}, bias {bias is not None}, {dtypes}"
-    precise = lambda: expected(a.double(), b.double(), None if bias is None else bias.double())  # noqa: E731
-    return Call(lambda: [ops.product(a, b, bias)], expected, 2e-5, what, precise=precise)
+    return Call(
+        native=lambda: [ops.product(a, b, bias)],
+        torch=lambda: [multiply(*operands)],
+        tolerance=2e-5,
+        what=what,
+        precise=lambda: [multiply(*(operand.double() for operand in operands))],
+    )
 
 
 def draw_linear(rng: Draw) -> Call:
@@ -72,7 +75,7 @@ def draw_linear(rng: Draw) -> Call:
     width = near(rng, inputs) if invalid(rng) else inputs
     x = tensor(rng, size(rng, 200), size(rng, 200), width)
     found, expected = (with_gradients(each, x) for each in (native, module))
-    precise = with_gradients(copy.deepcopy(module).double(), x.double())
+    precise = lambda: with_gradients(copy.deepcopy(module).double(), x.double())()  # noqa: E731
     return Call(found, expected, 2e-5, f"{list(x.shape)}, {inputs} → {outputs}", precise=precise)
 
 
