@@ -142,6 +142,17 @@ def test_other_sequences_of_a_batch_change_no_bit() -> None:
         assert all(torch.equal(one, other[b : b + 1]) for one, other in zip(alone, together, strict=True))
 
 
+@pytest.mark.parametrize("width", [16, 17], ids=["even distances", "odd distances"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_where_rows_lie_in_memory_changes_no_bit(dtype: torch.dtype, width: int) -> None:
+    whole, ahead = inputs((2, 3, 21, 37, width, width), dtype), torch.randn(2, 3, 21, 14)
+    mask = MASKS["sentences"](2, 3, 21, 37)
+    views = [x[..., 1:15] for x in whole]
+    found = value_and_gradients(lambda *x: attention(*x, mask), views, ahead)
+    copied = value_and_gradients(lambda *x: attention(*x, mask), [x.contiguous() for x in views], ahead)
+    assert all(torch.equal(one, other) for one, other in zip(found, copied, strict=True))
+
+
 def test_nan_in_a_key_leaves_earlier_queries_finite() -> None:
     q, k, v = inputs((1, 1, 16, 16, 4, 4), torch.float32)
     k[:, :, 13], v[:, :, 13] = torch.nan, torch.nan
@@ -180,3 +191,14 @@ def test_attention_without_keys_or_queries_gives_zeros(queries: int, keys: int, 
     finally:
         torch.use_deterministic_algorithms(False)
     assert all((x == 0).all() for x in (context, *gradients))
+
+
+@pytest.mark.parametrize("queries", [1, 5, 16, 21])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_score_of_minus_infinity_leaves_gradients_finite(dtype: torch.dtype, queries: int) -> None:
+    q, k, v = inputs((1, 1, queries, 30, 2, 3), dtype)
+    q[..., 0], k[:, :, 4] = -q[..., 0].abs() - 1, torch.tensor([torch.inf, 0])
+    for mask in (None, MASKS["causal"](1, 1, queries, 30)):
+        found = value_and_gradients(lambda *x, m=mask: attention(*x, m), [q, k, v], torch.ones(1, 1, queries, 3))
+        assert found[0].isfinite().all()
+        assert all(x.isfinite().all() for x in found[2:])

@@ -1,21 +1,20 @@
-// Equation 1 and its gradient for full sequences, on all cores, with only a few rows of scores in memory.
+// Equation 1 and its gradient for full sequences, on all cores, with only a few rows of scores in memory. Where
+// the processor multiplies pairs of bfloat16, pair_attention.h computes those.
 //
 // A tile of TILE queries reads the keys between the first and the last visible one. Keys outside this range, such as
-// those of other sentences in the row or of the future, cost nothing, but for the rest of a block of keys that AMX
-// multiplies. The backward pass recomputes the weights from the logarithm of their denominator (Dao et al. 2022,
-// arXiv:2205.14135, section 3.1).
+// those of other sentences in the row or of the future, cost nothing. The backward pass recomputes the weights from the
+// logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
-#include "amx_attention.h"
 #include "attention_arguments.h"
 #include "dropout.h"
+#include "pair_attention.h"
 #include "softmax.h"
 
 // Buffers for the heads of one sequence that share keys and values. Rows and transposed rows are padded to full
 // vectors.
 template <class T>
 struct Head {
-    typedef typename Factor<T>::Unit Unit;
-    std::vector<Unit> k_transposed, v_transposed, tile;
+    std::vector<float> k_transposed, v_transposed, tile;
     std::vector<T> last_k, last_v;  // columns of the last, incomplete vector
     std::vector<float> rows, results, d_k, d_v;
     std::vector<float> weights, dropped, d_weights;  // [TILE, score_stride]
@@ -103,15 +102,15 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
 }
 
 // Products of TILE queries from i on with the transposed keys of `range`; or of gradients with values.
-template <class T, class X>
+template <class T>
 static void multiply_tile(
-    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& transposed, Range range,
+    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<float>& transposed, Range range,
     Head<T>& w, float* results
 ) {
-    const int64_t units = units_of<T>(size), stride = padded(units, LANES);
+    const int64_t stride = padded(size, LANES);
     w.tile.resize(TILE * stride);
     copy_rows(rows, i, count, TILE, size, stride, w.tile.data());
-    multiply_qk(w.tile.data(), units, stride, transposed, w.score_stride, range.low, range.high, results);
+    multiply_qk(w.tile.data(), size, stride, transposed, w.score_stride, range.low, range.high, results);
 }
 
 template <class T>
@@ -140,7 +139,7 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, const T* la
 // Forward pass of the query heads that share one head of keys and values.
 template <class T>
 static void attend_group_forward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
-    transpose(Rows<T>(a.k, kv_head), a.keys, units_of<T>(a.d_k), a.d_k, w.score_stride, w.k_transposed);
+    transpose(Rows<T>(a.k, kv_head), a.keys, a.d_k, w.score_stride, w.k_transposed);
     const T* last_v = last_columns(Rows<T>(a.v, kv_head), a.keys, a.d_v, w.last_v);
     for (int64_t i = 0; i < a.group(); i++) attend_forward(a, b, kv_head * a.group() + i, last_v, w);
 }
@@ -196,8 +195,8 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* l
 template <class T>
 static void attend_group_backward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
     const Rows<T> k(a.k, kv_head), v(a.v, kv_head);
-    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.score_stride, w.k_transposed);
-    transpose(v, a.keys, units_of<T>(a.d_v), a.d_v, w.score_stride, w.v_transposed);
+    transpose(k, a.keys, a.d_k, w.score_stride, w.k_transposed);
+    transpose(v, a.keys, a.d_v, w.score_stride, w.v_transposed);
     const T* last_k = last_columns(k, a.keys, a.d_k, w.last_k);
     w.d_k.assign(a.keys * padded(a.d_k, LANES), 0.0f), w.d_v.assign(a.keys * padded(a.d_v, LANES), 0.0f);
     for (int64_t i = 0; i < a.group(); i++) attend_backward(a, b, kv_head * a.group() + i, last_k, w);
@@ -206,13 +205,7 @@ static void attend_group_backward(const Attention& a, int64_t b, int64_t kv_head
 }
 
 template <class T>
-static void attend_batches(const Attention& a, bool backward) {
-    // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
-    const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
-#if HAS_AMX
-    if constexpr (std::is_same<T, uint16_t>::value)
-        if (amx_permitted()) return attend_batches_amx(a, backward, heads_per_chunk);
-#endif
+static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t heads_per_chunk) {
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
     parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
@@ -232,4 +225,16 @@ static void attend_batches(const Attention& a, bool backward) {
             else attend_group_forward<T>(one, b, kv_head, work);
         }
     });
+}
+
+// Attention of all sequences: of bfloat16 with instructions for pairs, if the processor has them.
+template <class T>
+static void attend_batches(const Attention& a, bool backward) {
+    // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
+    const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
+#if HAS_BFLOAT16
+    if constexpr (std::is_same<T, uint16_t>::value) attend_batches_pairs(a, backward, heads_per_chunk);
+    else
+#endif
+        attend_batches_in_tiles<T>(a, backward, heads_per_chunk);
 }

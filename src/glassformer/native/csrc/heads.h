@@ -34,17 +34,6 @@ struct Rows {
     }
 };
 
-// Type of the factors of scores: pairs of bfloat16 if the processor multiplies them, else float32.
-#if HAS_BFLOAT16
-template <class T> using Factor = Step<T>;
-#else
-template <class T> using Factor = Step<float>;
-#endif
-template <class T>
-static int64_t units_of(int64_t size) {
-    return (size + Factor<T>::ENTRIES - 1) / Factor<T>::ENTRIES;
-}
-
 // Copy one row; zeros fill it up to `width` entries.
 template <class T>
 static void copy_row(const T* row, int64_t size, int64_t width, float* to) {
@@ -62,12 +51,14 @@ static void copy_row(const uint16_t* row, int64_t size, int64_t width, Pair* to)
 }
 
 // Copy `count` of `rows` rows from i on, `width` entries each; rows beyond the last are 0.
-template <class T, class X>
-static void copy_rows(const Rows<T>& from, int64_t i, int64_t rows, int64_t count, int64_t size, int64_t width, X* to) {
+template <class T>
+static void copy_rows(
+    const Rows<T>& from, int64_t i, int64_t rows, int64_t count, int64_t size, int64_t width, float* to
+) {
     for (int64_t t = 0; t < count; t++, to += width) {
         from.fetch(i + t + count, size);
         if (i + t < rows) copy_row(from[i + t], size, width, to);
-        else std::fill(to, to + width, X{});
+        else std::fill(to, to + width, 0.0f);
     }
 }
 
@@ -87,49 +78,42 @@ static const T* last_columns(const Rows<T>& rows, int64_t count, int64_t size, s
     return to.data();
 }
 
-// Transpose rows of units: to[unit][row], zeros after the last row.
-template <class T, class X>
-static void transpose(
-    const Rows<T>& rows, int64_t count, int64_t units, int64_t size, int64_t stride, std::vector<X>& to
-) {
-    const int64_t width = padded(units, LANES);
+// Transpose rows: to[column][row], zeros after the last row.
+template <class T>
+static void transpose(const Rows<T>& rows, int64_t count, int64_t size, int64_t stride, std::vector<float>& to) {
+    const int64_t width = padded(size, LANES);
     if (static_cast<int64_t>(to.size()) < width * stride) to.resize(width * stride);
-    thread_local std::vector<X> rows_buffer;
+    thread_local std::vector<float> rows_buffer;
     rows_buffer.resize(LANES * width);
     for (int64_t i = 0; i < count; i += LANES) {
         copy_rows(rows, i, count, LANES, size, width, rows_buffer.data());
-        for (int64_t unit = 0; unit < units; unit += LANES) {
-            auto from = reinterpret_cast<const float*>(rows_buffer.data() + unit);
-            transpose_square(from, width, reinterpret_cast<float*>(to.data() + unit * stride + i), stride);
-        }
+        for (int64_t column = 0; column < size; column += LANES)
+            transpose_square(rows_buffer.data() + column, width, to.data() + column * stride + i, stride);
     }
     const int64_t end = padded(count, LANES);
-    for (int64_t unit = 0; unit < units; unit++)
-        std::fill(to.data() + unit * stride + end, to.data() + (unit + 1) * stride, X{});
+    for (int64_t column = 0; column < size; column++)
+        std::fill(to.data() + column * stride + end, to.data() + (column + 1) * stride, 0.0f);
 }
 
 // results[t][j] = rows[t] · transposed[.][j] for j in [low, high), rounded up to two vectors.
-template <class X>
 static void multiply_qk(
-    const X* rows, int64_t units, int64_t stride, const std::vector<X>& transposed, int64_t score_stride, int64_t low,
-    int64_t high, float* results
+    const float* rows, int64_t size, int64_t stride, const std::vector<float>& transposed, int64_t score_stride,
+    int64_t low, int64_t high, float* results
 ) {
-    typedef typename Registers<X>::Sum Sum;
-    typedef typename Registers<X>::Entries Entries;
     for (int64_t j = low; j < high; j += 2 * LANES) {
-        Sum sums[TILE][2] = {};
-        const X* panel = transposed.data() + j;
-        for (int64_t unit = 0; unit < units; unit++) {
-            Entries columns[2];
-            UNROLL_FOR (int i = 0; i < 2; i++) columns[i] = entries_at(panel + i * LANES);
+        Floats sums[TILE][2] = {};
+        const float* panel = transposed.data() + j;
+        for (int64_t d = 0; d < size; d++) {
+            Floats columns[2];
+            UNROLL_FOR (int i = 0; i < 2; i++) columns[i] = load(panel + i * LANES);
             panel += score_stride;  // here, so that the compiler does not reload the columns for every use
             UNROLL_FOR (int t = 0; t < TILE; t++) {
-                const Entries value = broadcast(rows[t * stride + unit]);
-                UNROLL_FOR (int i = 0; i < 2; i++) sums[t][i] = add_product(sums[t][i], value, columns[i]);
+                const Floats value = broadcast(rows[t * stride + d]);
+                UNROLL_FOR (int i = 0; i < 2; i++) sums[t][i] += value * columns[i];
             }
         }
         UNROLL_FOR (int t = 0; t < TILE; t++)
-            for (int i = 0; i < 2; i++) store(results + t * score_stride + j + i * LANES, (Floats)sums[t][i]);
+            for (int i = 0; i < 2; i++) store(results + t * score_stride + j + i * LANES, sums[t][i]);
     }
 }
 

@@ -4,8 +4,8 @@
 #include "microkernel.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
-// contraction of products and sums; the instruction set. Version 2 of matrices is used in attention too, version 3 in
-// products of float32 with weights.
+// contraction of products and sums; the instruction set. Matrices are used in attention since their version 2, in
+// products of float32 with weights since version 3; pairs of bfloat16 in all products of attention since version 2.
 API const char* arithmetic() {
 #if defined(__clang__)
 #define ARITHMETIC "2, Clang"
@@ -16,7 +16,7 @@ API const char* arithmetic() {
     if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 3";
 #endif
 #if HAS_BFLOAT16 && !HAS_AMX
-    return ARITHMETIC ", 512 bits, bfloat16";
+    return ARITHMETIC ", 512 bits, pairs 2";
 #elif LANES == 16
     return ARITHMETIC ", 512 bits";
 #elif defined(__FMA__) || defined(__aarch64__)

@@ -2,8 +2,6 @@
 #pragma once
 #include "attention_arguments.h"
 
-#define QUERY_BLOCK 32  // queries whose scores are computed at once
-
 class VisibleKeys {
 public:
     // Range of the keys visible to any of the queries [from, to).
@@ -13,6 +11,25 @@ public:
             if (low_[i] < high_[i])
                 range = {std::min<int64_t>(range.low, low_[i]), std::max<int64_t>(range.high, high_[i])};
         return range.low < range.high ? range : Range{0, 0};
+    }
+
+    // Range of the keys visible to each of the queries [from, to); it may be empty.
+    Range range_of_all(int64_t from, int64_t to) const {
+        Range range = {0, dense_.empty() ? INT32_MAX : 0};
+        for (int64_t i = from; i < to; i++)
+            range = {std::max<int64_t>(range.low, low_[i]), std::min<int64_t>(range.high, high_[i])};
+        return range;
+    }
+
+    // Number of queries from `from` on, at most `count`, before one to which only keys behind all of theirs are
+    // visible, such as the first of the next sentence of a row.
+    int64_t connected(int64_t from, int64_t count) const {
+        int32_t end = high_[from];
+        for (int64_t i = from + 1; i < from + count; i++) {
+            if (low_[i] >= end && end > low_[from]) return i - from;
+            end = std::max(end, high_[i]);
+        }
+        return count;
     }
 
     bool any(int64_t query) const { return low_[query] < high_[query]; }
@@ -25,7 +42,7 @@ public:
     }
 
     void find(const Attention& a, const uint8_t* mask) {
-        const int64_t padded_queries = padded(a.queries, QUERY_BLOCK);
+        const int64_t padded_queries = padded(a.queries + LANES, LANES);  // a vector may begin at any query
         low_.assign(padded_queries, 0), high_.assign(padded_queries, 0);
         bool ranges = true;
         for (int64_t i = 0; i < a.queries; i++) {
@@ -46,7 +63,7 @@ public:
     }
 
 private:
-    std::vector<int32_t> low_, high_;  // first and last visible key, padded to full blocks of queries
+    std::vector<int32_t> low_, high_;  // first visible key and the end of the visible keys, with padding
     // [even number of keys, padded queries]: 1 if visible; empty if all keys of the ranges are.
     std::vector<int8_t> dense_;
 
