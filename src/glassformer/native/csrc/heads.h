@@ -42,14 +42,6 @@ static void copy_row(const T* row, int64_t size, int64_t width, float* to) {
     for (; d < width; d++) to[d] = d < size ? single(row[d]) : 0.0f;
 }
 
-static void copy_row(const uint16_t* row, int64_t size, int64_t width, Pair* to) {
-    const auto halves = reinterpret_cast<uint16_t*>(to);
-    int64_t d = 0;
-    for (; d + 2 * LANES <= size; d += 2 * LANES) memcpy(halves + d, row + d, 4 * LANES);  // fixed size: one move
-    for (; d + LANES <= size; d += LANES) memcpy(halves + d, row + d, 2 * LANES);
-    for (; d < 2 * width; d++) halves[d] = d < size ? row[d] : 0;
-}
-
 // Copy `count` of `rows` rows from i on, `width` entries each; rows beyond the last are 0.
 template <class T>
 static void copy_rows(

@@ -17,8 +17,7 @@ struct HeadWidth {
     int64_t size, stride, columns, steps;
 
     explicit HeadWidth(int64_t size)
-        : size(size), stride(padded(size, 2 * LANES)), columns(padded(size, PAIR_COLUMNS)),
-          steps(padded(padded(size, 2) / 2, PAIR_STEPS)) {}
+        : size(size), stride(padded(size, 2 * LANES)), columns(padded(size, PAIR_COLUMNS)), steps(pair_steps(size)) {}
 };
 
 // Buffers for one head of keys and values and a block of queries. In pairs two neighboring rows are interleaved, in
@@ -33,12 +32,12 @@ struct PairHead {
     Pair *q_pairs, *d_context_pairs;       // [QUERY_BLOCK / 2, stride]
     float *scores, *d_weights;             // [keys, QUERY_BLOCK]
     uint16_t *weight_rows, *d_score_rows;  // [keys, QUERY_BLOCK]
-    Pair* weights;                         // [keys / 2, QUERY_BLOCK], in the layout of put_weight_pairs
+    Pair* weights;                         // or d_scores: [keys / 2, QUERY_BLOCK], as put_weight_pairs lays them out
     float *results, *d_k, *d_v;            // [QUERY_BLOCK, stride], [keys, stride]
     int64_t bytes;
 
     // `memory` is null for `bytes` alone.
-    PairHead(const Attention& a, char* memory) : k(a.d_k), v(a.d_v), keys(padded(a.keys, std::max(2, PAIR_ROWS))) {
+    PairHead(const Attention& a, char* memory) : k(a.d_k), v(a.d_v), keys(padded(a.keys, PAIR_KEYS)) {
         Arena arena{memory};
         const int64_t stride = std::max(k.stride, v.stride);
         for (auto pointer : {&k_copies, &k_pairs}) *pointer = arena.next<Pair>(keys * k.stride / 2);
@@ -72,6 +71,15 @@ static void pair_rows(const Rows<uint16_t>& from, int64_t count, int64_t rows, c
     }
 }
 
+// Copy one row as `width` pairs; zeros fill them up.
+static void copy_row(const uint16_t* row, int64_t size, int64_t width, Pair* to) {
+    const auto halves = reinterpret_cast<uint16_t*>(to);
+    int64_t d = 0;
+    for (; d + 2 * LANES <= size; d += 2 * LANES) memcpy(halves + d, row + d, 4 * LANES);  // fixed size: one move
+    for (; d + LANES <= size; d += LANES) memcpy(halves + d, row + d, 2 * LANES);
+    for (; d < 2 * width; d++) halves[d] = d < size ? row[d] : 0;
+}
+
 // Copy rows that `used(row)` accepts, up to `count`; the others are 0.
 template <class Used>
 static void copy_used_rows(
@@ -94,8 +102,7 @@ struct QueryBlock {
         if (!HAS_AMX) rows = visible.connected(first, rows);
         lanes = padded(rows, PAIR_COLUMNS);
         const Range range = visible.range(first, first + rows);
-        const int64_t unit = std::max(2, PAIR_ROWS);
-        keys = {range.low / unit * unit, padded(range.high, unit)};
+        keys = {range.low / PAIR_KEYS * PAIR_KEYS, padded(range.high, PAIR_KEYS)};
     }
 
     int64_t end() const { return first + rows; }
@@ -164,7 +171,7 @@ static void add_key_gradients(
     const int64_t stride = QUERY_BLOCK / 2;
     multiply_pairs<true>(
         adjacent_steps(reinterpret_cast<const Pair*>(rows) + low * stride, stride), high - low, {pairs, width.stride},
-        width.columns, padded(padded(block.rows, 2) / 2, PAIR_STEPS), to + low * width.stride, width.stride
+        width.columns, pair_steps(block.rows), to + low * width.stride, width.stride
     );
 }
 
@@ -184,7 +191,7 @@ struct QueryVector {
           row(a.queries_before * a.heads + h * a.queries + first), range(visible.range(first, first + count)),
           of_all(visible.range_of_all(first, first + count)) {
         range = {range.low / 2 * 2, padded(range.high, 2)};
-        used = lanes() < static_cast<int32_t>(count);
+        used = lane_numbers() < static_cast<int32_t>(count);
     }
 
     float scale() const { return 1.0f / std::sqrt(static_cast<float>(a.d_k)); }
@@ -195,20 +202,20 @@ struct QueryVector {
         return (to_all ? used : used & visible.lanes(first, key)) ? values : hidden;
     }
 
-    static Ints lanes() {
+    static Ints lane_numbers() {
         Ints lane;
         for (int i = 0; i < LANES; i++) lane[i] = i;
         return lane;
     }
 
     // −1 for weights that dropout keeps.
-    Ints retained(int64_t key) const { return (weight_bits(a.seed, row, lanes(), key) & 255) >= a.threshold; }
+    Ints retained(int64_t key) const { return (weight_bits(a.seed, row, lane_numbers(), key) & 255) >= a.threshold; }
 
-    // Write weights(key), of a key and the next one, for each pair of keys of a block; 0 outside the range.
-    template <class Weights>
-    void put_weights(Pair* to, Weights weights) const {
+    // Write pairs(key), of a key and the next one, for each pair of keys of the block; 0 outside the range.
+    template <class Pairs>
+    void put_pairs(Pair* to, Pairs pairs) const {
         put_weight_pairs(block.keys.low, block.keys.high, lane, to, [&](int64_t key) {
-            return key >= range.low && key < range.high ? weights(key) : Ints{};
+            return key >= range.low && key < range.high ? pairs(key) : Ints{};
         });
     }
 };
@@ -228,7 +235,7 @@ static Floats put_weights(const QueryVector& q, const PairHead& w, float* log_su
         total += weights;
         return rounded_bits(q.a.threshold ? (q.retained(key) ? weights : Floats{}) : weights);
     };
-    q.put_weights(w.weights, [&](int64_t key) {
+    q.put_pairs(w.weights, [&](int64_t key) {
         const Ints upper = weight(key);
         return upper | weight(key + 1) << 16;
     });
@@ -286,7 +293,7 @@ static void put_score_gradients(const QueryVector& q, const PairHead& w, const f
         *reinterpret_cast<Halves*>(w.d_score_rows + at + lane) = __builtin_convertvector(bits, Halves);
         return bits;
     };
-    q.put_weights(w.weights, [&](int64_t key) {
+    q.put_pairs(w.weights, [&](int64_t key) {
         const Ints upper = gradient(key);
         return upper | gradient(key + 1) << 16;
     });

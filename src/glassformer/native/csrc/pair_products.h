@@ -2,17 +2,22 @@
 #pragma once
 #include "gemm.h"
 #if HAS_BFLOAT16
-#define QUERY_BLOCK 32  // queries whose scores are computed at once, at most
-// Products have multiples of these numbers of rows, of columns and of steps.
+#define QUERY_BLOCK 32  // at most so many queries have their scores computed at once
+// Numbers of rows, of columns and of steps of a product are multiples of these, and numbers of keys of PAIR_KEYS.
 #if HAS_AMX
 #define PAIR_ROWS (2 * AMX_SIDE)
 #define PAIR_COLUMNS (2 * AMX_SIDE)
 #define PAIR_STEPS AMX_SIDE
+#define PAIR_KEYS PAIR_ROWS
 #else
 #define PAIR_ROWS 1
 #define PAIR_COLUMNS LANES
 #define PAIR_STEPS 1
+#define PAIR_KEYS 2
 #endif
+
+// Steps of a sum over `count` numbers.
+static int64_t pair_steps(int64_t count) { return padded(padded(count, 2) / 2, PAIR_STEPS); }
 
 // Columns of a product's right operand: [steps, stride].
 struct PairColumns {
@@ -27,11 +32,11 @@ struct PairRegisters {
     ~PairRegisters() { _tile_release(); }
 };
 
-// Rows whose steps are adjacent. Here OperandOf::along is the distance between tiles of steps.
+// Rows that have their steps side by side. OperandOf::along is the distance between tiles of steps here.
 static OperandOf<Pair> adjacent_steps(const Pair* rows, int64_t stride) { return {rows, stride, AMX_SIDE}; }
 
-// Weights of QUERY_BLOCK queries and of pairs of keys from `key` on, as rows whose steps are pairs of keys:
-// tiles [keys / 32, QUERY_BLOCK, AMX_SIDE].
+// Rows of the weights of QUERY_BLOCK queries, from `key` on. A step is a pair of keys, and the layout is tiles,
+// [keys / 32, QUERY_BLOCK, AMX_SIDE].
 static OperandOf<Pair> weights_at(const Pair* weights, int64_t key) {
     return {weights + key * AMX_SIDE, AMX_SIDE, QUERY_BLOCK * AMX_SIDE};
 }
@@ -114,6 +119,7 @@ static inline void put_weight_pairs(int64_t low, int64_t high, int64_t lane, Pai
         store(reinterpret_cast<int32_t*>(to + key / 2 * QUERY_BLOCK + lane), pairs(key));
 }
 
+// Like add_products, but for columns that are not packed: a variable distance between steps would cost packed ones 5 %.
 template <bool ADD, int ROWS, int VECTORS>
 NOINLINE void multiply_pair_rows(OperandOf<Pair> a, PairColumns b, int64_t steps, float* to, int64_t to_stride) {
     __m512 sums[ROWS][VECTORS];
