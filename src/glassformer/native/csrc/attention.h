@@ -1,268 +1,240 @@
-// Equation 1 and its gradient for full sequences, on all cores, with only a few rows of scores in memory: in float32,
-// and in bfloat16 with instructions for pairs; processors without them convert bfloat16 to float32.
+// Equation 1 and its gradient for full sequences, on all cores, with only a few rows of scores in memory. Where
+// the processor multiplies pairs of bfloat16, pair_attention.h computes those.
 //
-// Scores are computed as keys × queries, at most QUERY_BLOCK queries at a time: lanes of vectors are queries, so
-// softmax needs no sum across lanes, and rows of weights are the operands of the gradients of keys and values. In pairs
-// weights and gradients of scores are rounded to bfloat16. A block reads the keys from the first to the last that are
-// visible to it, and with AMX those of full tiles; hidden ones among them have the weight 0, so that their NaN reaches all queries of
-// a block. Keys outside this range, such as those of other sentences in the row or of the future, cost nothing. The
-// backward pass recomputes the weights from the logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135,
-// section 3.1).
+// A tile of TILE queries reads the keys between the first and the last visible one. Keys outside this range, such as
+// those of other sentences in the row or of the future, cost nothing. The backward pass recomputes the weights from the
+// logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
-#include "attention_operands.h"
+#include "attention_arguments.h"
 #include "dropout.h"
+#include "pair_attention.h"
+#include "softmax.h"
 
-// Products of the visible keys, or of their values, with a block of queries: to[key][query].
-template <class Unit>
-static void multiply_keys(
-    const KeyOperands<Unit>& keys, const HeadWidth<Unit>& width, const Unit* units, const QueryBlock<Unit>& block,
-    float* to
-) {
-    const int64_t low = block.keys.low, high = std::min(block.keys.high, keys.count);
-    OperandOf<Unit> a = keys.rows;
-    a.data += low * a.across;
-    const ColumnsOf<Unit> b = {units, QUERY_BLOCK};
-    multiply_units<false>(a, high - low, b, block.lanes, width.steps, to + low * QUERY_BLOCK, QUERY_BLOCK);
-}
-
-// to[query] = Σ over the visible keys of weights · columns.
-template <class Unit>
-static void multiply_weights(
-    const Unit* weights, ColumnsOf<Unit> columns, const HeadWidth<Unit>& width, const QueryBlock<Unit>& block, float* to
-) {
-    typedef Granularity<Unit> Grain;
-    const auto [low, high] = block.keys;
-    columns.data += low / Grain::ENTRIES * columns.stride;
-    multiply_units<false>(
-        weights_at(weights, low), padded(block.rows, Grain::ROWS), columns, width.columns,
-        (high - low) / Grain::ENTRIES, to, width.stride
-    );
-}
-
-// to[key] += Σ over a block of queries of rows · columns.
-template <class Number, class Unit>
-static void add_key_gradients(
-    const Number* rows, const Unit* columns, const HeadWidth<Unit>& width, const QueryBlock<Unit>& block, float* to
-) {
-    const auto [low, high] = block.keys;
-    const int64_t stride = QUERY_BLOCK / Granularity<Unit>::ENTRIES;
-    const auto units = adjacent_steps(reinterpret_cast<const Unit*>(rows) + low * stride, stride);
-    const ColumnsOf<Unit> b = {columns, width.stride};
-    multiply_units<true>(
-        units, high - low, b, width.columns, steps_of_numbers<Unit>(block.rows), to + low * width.stride, width.stride
-    );
-}
-
-// At most LANES queries of a block, from the one at `lane` on.
+// Buffers for the heads of one sequence that share keys and values. Rows and transposed rows are padded to full
+// vectors.
 template <class T>
-struct QueryVector {
-    typedef AttentionUnit<T> Unit;
-    const Attention& a;
-    const VisibleKeys& visible;
-    const QueryBlock<Unit>& block;
-    int64_t lane, first, count;  // first query, number of queries
-    int64_t row;                 // of the dropout
-    Range range, of_all;         // keys visible to any query, in units, and to all
-    Ints used;                   // −1 in the lanes of queries, 0 in the others
-
-    QueryVector(const Attention& a, const VisibleKeys& visible, int64_t h, const QueryBlock<Unit>& block, int64_t lane)
-        : a(a), visible(visible), block(block), lane(lane), first(block.first + lane),
-          count(std::clamp<int64_t>(block.rows - lane, 0, LANES)),
-          row(a.queries_before * a.heads + h * a.queries + first), range(visible.range(first, first + count)),
-          of_all(visible.range_of_all(first, first + count)) {
-        enum { ENTRIES = Granularity<Unit>::ENTRIES };
-        range = {range.low / ENTRIES * ENTRIES, padded(range.high, ENTRIES)};
-        used = lane_numbers() < static_cast<int32_t>(count);
-    }
-
-    // Factor of the scores: in float32 the queries are multiplied by it. A product that is rounded in one pass and fused
-    // with a difference in the other would give large scores other weights in the backward pass than in the forward one.
-    float scale() const { return Granularity<Unit>::ENTRIES == 1 ? 1.0f : a.scale(); }
-
-    // The values of the queries to which the key is visible; `hidden` for the others.
-    Floats visible_values(int64_t key, Floats values, Floats hidden) const {
-        const bool to_all = key >= of_all.low && key < of_all.high;
-        return (to_all ? used : used & visible.lanes(first, key)) ? values : hidden;
-    }
-
-    static Ints lane_numbers() {
-        Ints lane;
-        for (int i = 0; i < LANES; i++) lane[i] = i;
-        return lane;
-    }
-
-    // −1 for weights that dropout keeps.
-    Ints retained(int64_t key) const { return (weight_bits(a.seed, row, lane_numbers(), key) & 255) >= a.threshold; }
-
-    // Write the values of each key of the block; 0 outside the range.
-    template <class Values>
-    void put(Unit* to, Values values) const {
-        put_weight_units(block.keys.low, block.keys.high, lane, to, [&](int64_t key) {
-            return key >= range.low && key < range.high ? unit_of<Unit>(key, values) : Floats{};
-        });
-    }
-
-    // Set the rows of the keys of the block outside the range to 0.
-    template <class Number>
-    void clear_rows(Number* rows) const {
-        for (int64_t key = block.keys.low; key < block.keys.high; key++)
-            if (key < range.low || key >= range.high) write(rows + key * QUERY_BLOCK + lane, Floats{});
-    }
+struct Head {
+    std::vector<float> k_transposed, v_transposed, tile;
+    std::vector<T> last_k, last_v;  // columns of the last, incomplete vector
+    std::vector<float> rows, results, d_k, d_v;
+    std::vector<float> weights, dropped, d_weights;  // [TILE, score_stride]
+    std::vector<uint8_t> mask_row;                   // [score_stride]
+    int64_t score_stride;
+    std::vector<Range> ranges;  // one for each tile
+    int64_t ranges_of;          // index of the sequence
 };
 
-// Weights of a vector of queries, times their denominators. Sets the logarithms of the denominators; returns the
-// factors of the contexts.
-template <class T>
-static Floats put_weights(const QueryVector<T>& q, const Head<T>& w, float* log_sums) {
-    const float scale = q.scale(), *scores = w.scores + q.lane;
-    Floats largest = broadcast(-INFINITY), total = {};
-    for (int64_t key = q.range.low; key < q.range.high; key++) {
-        const Floats values = load(scores + key * QUERY_BLOCK) * scale;
-        largest = greater(largest, q.visible_values(key, values, broadcast(-INFINITY)));
+// Range of keys from the first to the last one visible to any of the TILE queries from i on.
+static Range visible_range(const Attention& a, const uint8_t* mask, int64_t i) {
+    if (!mask) return {0, a.keys};
+    Range range = {a.keys, 0};
+    for (int64_t t = i; t < std::min(i + TILE, a.queries); t++) {
+        const uint8_t* row = mask + t * a.mask_query;
+        int64_t low = 0, high = a.keys;
+        while (low < high && !row[low * a.mask_key]) low++;
+        while (high > low && !row[(high - 1) * a.mask_key]) high--;
+        if (low < high) range = {std::min(range.low, low), std::max(range.high, high)};
     }
-    q.put(w.weights, [&](int64_t key) {
-        const Floats values = exponential(load(scores + key * QUERY_BLOCK) * scale - largest);
-        const Floats weights = q.visible_values(key, values, Floats{});
-        total += weights;
-        return q.a.threshold ? (q.retained(key) ? weights : Floats{}) : weights;
-    });
-    const Floats results = largest + logarithm(total);  // −∞ if all keys are masked
-    for (int i = 0; i < q.count; i++) log_sums[q.first + i] = results[i];
-    return total == 0.0f ? Floats{} : 256.0f / (256 - q.a.threshold) / total;
-}
-
-static inline void multiply_row(float* row, int64_t size, float factor) {
-    for (int64_t d = 0; d < size; d += LANES) store(row + d, load(row + d) * factor);
+    return range.low < range.high ? range : Range{0, 0};
 }
 
 template <class T>
-static void attend_forward(
-    const Attention& a, const VisibleKeys& visible, int64_t h, const Head<T>& w, const KeyOperands<AttentionUnit<T>>& k,
-    const KeyOperands<AttentionUnit<T>>& v
+static void update_ranges(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+    if (w.ranges_of == b && a.mask_head == 0) return;
+    w.ranges.clear();
+    for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible_range(a, mask_of(a, h), i));
+    w.ranges_of = b;
+}
+
+// Copy one byte for each key of `range`: 1 if visible to query i. Zeros pad the last vector.
+static void copy_mask_row(const Attention& a, const uint8_t* mask, int64_t i, Range range, uint8_t* mask_row) {
+    const uint8_t* row = mask + i * a.mask_query;
+    if (!mask) std::fill(mask_row + range.low, mask_row + range.high, 1);
+    else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, mask_row + range.low);
+    else
+        for (int64_t j = range.low; j < range.high; j++) mask_row[j] = row[j * a.mask_key];
+    std::fill(mask_row + range.high, mask_row + range.high + LANES, 0);
+}
+
+// Scaled scores from key j on, −∞ for masked keys.
+static inline Floats visible_scores(const float* scores, const uint8_t* mask_row, int64_t j, float scale) {
+    const Ints visible = __builtin_convertvector(*reinterpret_cast<const Bytes*>(mask_row + j), Ints) != 0;
+    return visible ? load(scores + j) * scale : broadcast(-INFINITY);
+}
+
+// Replace the scores of one query by weights, 0 for masked keys, and return the logarithm of their denominator.
+static float normalize_scores(Range range, const uint8_t* mask_row, float scale, float* scores) {
+    Floats largest = broadcast(-INFINITY);
+    for (int64_t j = range.low; j < range.high; j += LANES) {
+        const Floats values = visible_scores(scores, mask_row, j, scale);
+        store(scores + j, values);
+        largest = greater(largest, values);
+    }
+    const float shift = maximum(largest);
+    if (shift == -INFINITY) {  // 0 if all keys are masked; NaN if all scores are −∞ or NaN
+        bool any = false;
+        for (int64_t j = range.low; j < range.high; j++) any |= mask_row[j] != 0, scores[j] = mask_row[j] ? NAN : 0.0f;
+        return any ? NAN : shift;
+    }
+    return shift + std::log(softmax(scores, range.low, range.high, shift));
+}
+
+// Recompute the weights from the logarithm of their denominator.
+static void restore_weights(Range range, const uint8_t* mask_row, float scale, float log_sum, float* scores) {
+    const float shift = log_sum == -INFINITY ? 0.0f : log_sum;
+    for (int64_t j = range.low; j < range.high; j += LANES)
+        store(scores + j, exponential(visible_scores(scores, mask_row, j, scale) - shift));
+}
+
+// Dropout of one row of weights: dropped entries are 0, the others scaled.
+static void drop_weights(const Attention& a, int64_t row, Range range, const float* values, float* dropped) {
+    const float scale = 256.0f / (256 - a.threshold);
+    Ints lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    for (int64_t j = range.low; j < range.high; j += LANES) {
+        const auto row_bits = static_cast<uint32_t>(row) * 0x9e3779b1u;
+        const Ints bits = mix_bits(
+            lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ row_bits,
+            static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32)
+        );
+        store(dropped + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
+    }
+}
+
+// Products of TILE queries from i on with the transposed keys of `range`; or of gradients with values.
+template <class T>
+static void multiply_tile(
+    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<float>& transposed, Range range,
+    Head<T>& w, float* results
 ) {
-    const Rows<T> q(a.q, h), context(a.context, h);
-    for (int64_t first = 0, next; first < a.queries; first = next) {
-        const QueryBlock<AttentionUnit<T>> block(a, visible, first);
-        next = block.end();
-        copy_block<T>(q, visible, block, w.k, a.scale(), w, w.q_units, nullptr);
-        multiply_keys(k, w.k, w.q_units, block, w.scores);
-        alignas(64) float factors[QUERY_BLOCK];
-        for (int64_t i = 0; i < block.lanes; i += LANES)
-            store(factors + i, put_weights<T>({a, visible, h, block, i}, w, a.log_sums + h * a.queries));
-        multiply_weights(w.weights, v.columns, w.v, block, w.results);
-        for (int64_t i = 0; i < block.rows; i++) {
-            float* row = w.results + i * w.v.stride;
-            multiply_row(row, w.v.columns, factors[i]);
-            put(row, a.d_v, context[first + i]);
+    const int64_t stride = padded(size, LANES);
+    w.tile.resize(TILE * stride);
+    copy_rows(rows, i, count, TILE, size, stride, w.tile.data());
+    multiply_qk(w.tile.data(), size, stride, transposed, w.score_stride, range.low, range.high, results);
+}
+
+template <class T>
+static void attend_forward(const Attention& a, int64_t b, int64_t h, const T* last_v, Head<T>& w) {
+    const Rows<T> q(a.q, h), v(a.v, h / a.group()), context(a.context, h);
+    update_ranges(a, b, h, w);
+    w.results.resize(TILE * padded(a.d_v, LANES));
+    const uint8_t* mask = mask_of(a, h);
+    const int64_t before = a.queries_before * a.heads, first = h * a.queries;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
+    for (int64_t i = 0; i < a.queries; i += TILE) {
+        const Range range = w.ranges[i / TILE];
+        const int64_t count = std::min<int64_t>(TILE, a.queries - i);
+        multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
+        for (int64_t t = 0; t < count; t++) {
+            float* weights = w.weights.data() + t * w.score_stride;
+            copy_mask_row(a, mask, i + t, range, w.mask_row.data());
+            a.log_sums[first + i + t] = normalize_scores(range, w.mask_row.data(), scale, weights);
+            if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
+        multiply_pv(w.weights.data(), w.score_stride, v, last_v, a.d_v, range.low, range.high, w.results.data());
+        put_rows(w.results.data(), i, count, a.d_v, context);
     }
 }
 
-// Weights of a vector of queries as rows, and the gradients of their scores as rows and as weights:
-// d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k.
+// Forward pass of the query heads that share one head of keys and values.
 template <class T>
-static void put_score_gradients(const QueryVector<T>& q, const Head<T>& w, const float* log_sums) {
-    enum { SINGLE = Head<T>::Grain::ENTRIES == 1 };
-    const int64_t lane = q.lane;
-    const float scale = q.scale(), drop_scale = 256.0f / (256 - q.a.threshold);
-    float *scores = w.scores + lane, *d_weights = w.d_weights + lane;
-    Floats shift = {}, product = {};
-    for (int i = 0; i < q.count; i++)
-        if (log_sums[q.first + i] != -INFINITY) shift[i] = log_sums[q.first + i];
-    for (int64_t key = q.range.low; key < q.range.high; key++) {
-        const int64_t at = key * QUERY_BLOCK;
-        const Floats weights = q.visible_values(key, exponential(load(scores + at) * scale - shift), Floats{});
-        Floats dropped = weights, gradients = q.visible_values(key, load(d_weights + at), Floats{});
-        if (q.a.threshold) {
-            const Ints retained = q.retained(key);
-            dropped = retained ? dropped * drop_scale : Floats{},
-            gradients = retained ? gradients * drop_scale : Floats{};
-        }
-        product += weights * gradients;
-        store(scores + at, weights), store(d_weights + at, gradients);
-        if (!SINGLE || q.a.threshold) write(w.weight_rows + at + lane, dropped);
-    }
-    q.clear_rows(w.weight_rows);
-    if (!SINGLE) q.clear_rows(w.d_score_rows);
-    q.put(w.d_scores, [&](int64_t key) {
-        const int64_t at = key * QUERY_BLOCK;
-        const Floats d_scores = load(scores + at) * (load(d_weights + at) - product) * scale;
-        if (!SINGLE) write(w.d_score_rows + at + lane, d_scores);
-        return d_scores;
-    });
+static void attend_group_forward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
+    transpose(Rows<T>(a.k, kv_head), a.keys, a.d_k, w.score_stride, w.k_transposed);
+    const T* last_v = last_columns(Rows<T>(a.v, kv_head), a.keys, a.d_v, w.last_v);
+    for (int64_t i = 0; i < a.group(); i++) attend_forward(a, b, kv_head * a.group() + i, last_v, w);
+}
+
+// d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
+static void score_gradients(Range range, float scale, const float* weights, float* d_weights) {
+    Floats products = {};
+    for (int64_t j = range.low; j < range.high; j += LANES) products += load(weights + j) * load(d_weights + j);
+    const float product = sum(products);
+    for (int64_t j = range.low; j < range.high; j += LANES)
+        store(d_weights + j, load(weights + j) * (load(d_weights + j) - product) * scale);
 }
 
 // Gradient of the queries of one head; adds to the gradients of keys and values.
 template <class T>
-static void attend_backward(
-    const Attention& a, const VisibleKeys& visible, int64_t h, const Head<T>& w, const KeyOperands<AttentionUnit<T>>& k,
-    const KeyOperands<AttentionUnit<T>>& v
-) {
-    enum { SINGLE = Head<T>::Grain::ENTRIES == 1 };
-    const Rows<T> q(a.q, h), d_context(a.d_context, h), d_q(a.d_q, h);
-    for (int64_t first = 0, next; first < a.queries; first = next) {
-        const QueryBlock<AttentionUnit<T>> block(a, visible, first);
-        next = block.end();
-        copy_block<T>(q, visible, block, w.k, a.scale(), w, w.q_units, w.q_columns);
-        copy_block<T>(d_context, visible, block, w.v, 1.0f, w, w.d_context_units, w.d_context_columns);
-        multiply_keys(k, w.k, w.q_units, block, w.scores);
-        multiply_keys(v, w.v, w.d_context_units, block, w.d_weights);
-        for (int64_t i = 0; i < block.lanes; i += LANES)
-            put_score_gradients<T>({a, visible, h, block, i}, w, a.log_sums + h * a.queries);
-        add_key_gradients(w.weight_rows, w.d_context_columns, w.v, block, w.d_v);
-        add_key_gradients(w.d_score_rows, w.q_columns, w.k, block, w.d_k);
-        multiply_weights(w.d_scores, k.columns, w.k, block, w.results);
-        for (int64_t i = 0; i < block.rows; i++) {
-            float* row = w.results + i * w.k.stride;
-            if (SINGLE) multiply_row(row, w.k.columns, a.scale());
-            put(row, a.d_k, d_q[first + i]);
+static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* last_k, Head<T>& w) {
+    const Rows<T> q(a.q, h), k(a.k, h / a.group()), d_context(a.d_context, h);
+    const int64_t wide_k = padded(a.d_k, LANES), wide_v = padded(a.d_v, LANES);
+    update_ranges(a, b, h, w);
+    w.results.resize(TILE * wide_k), w.rows.resize(TILE * std::max(wide_k, wide_v));
+    const uint8_t* mask = mask_of(a, h);
+    const int64_t before = a.queries_before * a.heads, first = h * a.queries;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
+    for (int64_t i = 0; i < a.queries; i += TILE) {
+        const Range range = w.ranges[i / TILE];
+        multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
+        multiply_tile(d_context, i, a.queries, a.d_v, w.v_transposed, range, w, w.d_weights.data());
+        for (int64_t t = 0; t < TILE; t++) {
+            float *weights = w.weights.data() + t * w.score_stride, *dropped = w.dropped.data() + t * w.score_stride;
+            float* d_weights = w.d_weights.data() + t * w.score_stride;
+            if (i + t >= a.queries) {
+                for (float* row : {weights, dropped, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
+                continue;
+            }
+            copy_mask_row(a, mask, i + t, range, w.mask_row.data());
+            restore_weights(range, w.mask_row.data(), scale, a.log_sums[first + i + t], weights);
+            if (a.threshold) {
+                drop_weights(a, before + first + i + t, range, weights, dropped);
+                drop_weights(a, before + first + i + t, range, d_weights, d_weights);
+            }
+            score_gradients(range, scale, weights, d_weights);
         }
+        const auto& dropped = a.threshold ? w.dropped : w.weights;
+        copy_rows(d_context, i, a.queries, TILE, a.d_v, wide_v, w.rows.data());
+        rank_k_update(dropped.data(), w.score_stride, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
+        copy_rows(q, i, a.queries, TILE, a.d_k, wide_k, w.rows.data());
+        rank_k_update(w.d_weights.data(), w.score_stride, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
+        multiply_pv(w.d_weights.data(), w.score_stride, k, last_k, a.d_k, range.low, range.high, w.results.data());
+        put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }
 }
 
-// Query heads that share one head of keys and values; `find` finds the keys visible to a head.
-template <class T, class Find>
-static void attend_group(const Attention& a, int64_t kv_head, bool backward, const VisibleKeys& visible, Find find) {
-    const Head<T> w(a, workspace<char>(ATTENTION_HEAD, Head<T>(a, nullptr).bytes));
-    const Rows<T> k(a.k, kv_head), v(a.v, kv_head);
-    for (int64_t i = 0; i < a.keys; i++) k.fetch(i, a.d_k), v.fetch(i, a.d_v);
-    const auto keys = key_operands(a, k, w.k, w.k_copies, w.k_columns, true, backward);
-    const auto values = key_operands(a, v, w.v, w.v_copies, w.v_columns, backward, !backward);
-    if (backward) {
-        std::fill(w.d_k, w.d_k + w.keys * w.k.stride, 0.0f);
-        std::fill(w.d_v, w.d_v + w.keys * w.v.stride, 0.0f);
-    }
-    for (int64_t h = kv_head * a.group(); h < (kv_head + 1) * a.group(); h++) {
-        find(h);
-        if (backward) attend_backward(a, visible, h, w, keys, values);
-        else attend_forward(a, visible, h, w, keys, values);
-    }
-    if (!backward) return;
-    const Rows<T> d_k(a.d_k_, kv_head), d_v(a.d_v_, kv_head);
-    for (int64_t i = 0; i < a.keys; i++)
-        put(w.d_k + i * w.k.stride, a.d_k, d_k[i]), put(w.d_v + i * w.v.stride, a.d_v, d_v[i]);
-}
-
-// Attention of all sequences. A thread finds the visible keys of a sequence once, unless heads have masks of their own.
 template <class T>
-static void attend_batches(const Attention& a, bool backward) {
+static void attend_group_backward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
+    const Rows<T> k(a.k, kv_head), v(a.v, kv_head);
+    transpose(k, a.keys, a.d_k, w.score_stride, w.k_transposed);
+    transpose(v, a.keys, a.d_v, w.score_stride, w.v_transposed);
+    const T* last_k = last_columns(k, a.keys, a.d_k, w.last_k);
+    w.d_k.assign(a.keys * padded(a.d_k, LANES), 0.0f), w.d_v.assign(a.keys * padded(a.d_v, LANES), 0.0f);
+    for (int64_t i = 0; i < a.group(); i++) attend_backward(a, b, kv_head * a.group() + i, last_k, w);
+    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, kv_head));
+    put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, kv_head));
+}
+
+template <class T>
+static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t heads_per_chunk) {
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
+    parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
+        thread_local Head<T> work;
+        thread_local int64_t prepared_for = 0;
+        if (prepared_for != call) {
+            work.score_stride = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
+            work.mask_row.resize(work.score_stride);
+            for (auto* rows : {&work.weights, &work.dropped, &work.d_weights})
+                rows->assign(TILE * work.score_stride, 0.0f);
+            prepared_for = call;
+        }
+        for (int64_t index = from; index < to; index++) {
+            const int64_t b = index / a.kv_heads, kv_head = index % a.kv_heads;
+            const Attention one = select_batch<T>(a, b);
+            if (backward) attend_group_backward<T>(one, b, kv_head, work);
+            else attend_group_forward<T>(one, b, kv_head, work);
+        }
+    });
+}
+
+// Attention of all sequences: of bfloat16 with instructions for pairs, if the processor has them.
+template <class T>
+static void attend_batches(const Attention& a, bool backward) {
     // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
     const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
-    parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
-        thread_local VisibleKeys visible;
-        thread_local int64_t found_in_call = 0, found_for = 0;
-        const ProductRegisters<AttentionUnit<T>> registers;
-        for (int64_t index = from; index < to; index++) {
-            const int64_t b = index / a.kv_heads;
-            const Attention one = select_batch<T>(a, b);
-            attend_group<T>(one, index % a.kv_heads, backward, visible, [&](int64_t h) {
-                if (found_in_call == call && found_for == b && a.mask_head == 0) return;
-                visible.find(one, mask_of(one, h));
-                found_in_call = call, found_for = b;
-            });
-        }
-        if (visible.release_large()) found_in_call = 0;
-    });
+#if HAS_BFLOAT16
+    if constexpr (std::is_same<T, uint16_t>::value) attend_batches_pairs(a, backward, heads_per_chunk);
+    else
+#endif
+        attend_batches_in_tiles<T>(a, backward, heads_per_chunk);
 }

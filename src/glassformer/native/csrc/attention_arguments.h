@@ -1,7 +1,6 @@
 // Arguments of attention over full sequences.
 #pragma once
 #include "heads.h"
-#include <cmath>
 
 struct Attention {
     int64_t batch, heads, queries, keys, d_k, d_v;
@@ -19,7 +18,6 @@ struct Attention {
     int64_t kv_heads;  // heads of keys and values, one for each group of query heads
 
     int64_t group() const { return heads / kv_heads; }
-    float scale() const { return 1.0f / std::sqrt(static_cast<float>(d_k)); }
 };
 
 struct Range { int64_t low, high; };

@@ -25,7 +25,7 @@ static void softmax_of(float* scores, int64_t count) {
     for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
     Floats largest = load(scores);
     for (int64_t i = LANES; i < count; i += LANES) largest = greater(largest, load(scores + i));
-    softmax(scores, count, maximum(largest));
+    softmax(scores, 0, count, maximum(largest));
 }
 
 // result[0 … size) = Σ_t weights[t] · rows[t][from … from + size)

@@ -8,9 +8,9 @@
 // products of float32 with weights since version 3; pairs of bfloat16 in all products of attention since version 2.
 API const char* arithmetic() {
 #if defined(__clang__)
-#define ARITHMETIC "3, Clang"
+#define ARITHMETIC "2, Clang"
 #else
-#define ARITHMETIC "3"
+#define ARITHMETIC "2"
 #endif
 #if HAS_AMX
     if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 3";

@@ -2,8 +2,6 @@
 // section 3.2).
 #pragma once
 #include "heads.h"
-#include "simd.h"
-#include "thread_pool.h"
 
 struct Rotation {
     int64_t batch, heads, length, size;

@@ -35,7 +35,8 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 #define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 
-// Reduce lanes i and i + half until one is left, always in the same order.
+// Reduce lanes i and i + half until one is left, always in the same order. A rotation of the lanes changes no bit: sums
+// of attention begin at the first visible key of a tile, and so at another lane with another size of tiles.
 #if LANES == 16
 #define FOLD_SIXTEEN(values, with) \
     values = with(values, SHUFFLE(values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));

@@ -1,8 +1,6 @@
 // Keys visible to each query of one sequence, for vectors whose lanes are queries.
 #pragma once
 #include "attention_arguments.h"
-#include "simd.h"
-#include <vector>
 
 class VisibleKeys {
 public:
@@ -59,11 +57,9 @@ public:
                 dense_[j * padded_queries + i] = mask[i * a.mask_query + j * a.mask_key] != 0;
     }
 
-    // Free a dense mask of more than 4 MB, which a thread would keep. True if there was one.
-    bool release_large() {
-        const bool large = dense_.capacity() > 1 << 22;
-        if (large) std::vector<int8_t>().swap(dense_);
-        return large;
+    // Free a dense mask of more than 4 MB, which a thread would keep.
+    void release_large() {
+        if (dense_.capacity() > 1 << 22) std::vector<int8_t>().swap(dense_);
     }
 
 private:

@@ -1,0 +1,373 @@
+// Attention over full sequences in bfloat16, with instructions that multiply pairs.
+//
+// Scores are computed as keys × queries, at most QUERY_BLOCK queries at a time: lanes of vectors are queries, so
+// softmax needs no sum across lanes, and rows of weights are the operands of the gradients of keys and values. Weights
+// and gradients of scores are rounded to bfloat16. A block reads the keys from the first to the last that are visible
+// to it, in pairs, with AMX in tiles; hidden ones among them have the weight 0, so that their NaN reaches all queries
+// of a block.
+#pragma once
+#include "microkernel.h"
+#if HAS_BFLOAT16
+#include "dropout.h"
+#include "pair_products.h"
+#include "visible_keys.h"
+
+// Width of the rows of a head: numbers, numbers in memory, columns of a product, and pairs of a sum.
+struct HeadWidth {
+    int64_t size, stride, columns, steps;
+
+    explicit HeadWidth(int64_t size)
+        : size(size), stride(padded(size, 2 * LANES)), columns(padded(size, PAIR_COLUMNS)), steps(pair_steps(size)) {}
+};
+
+// Buffers for one head of keys and values and a block of queries. In pairs two neighboring rows are interleaved, in
+// transposed units rows are columns.
+struct PairHead {
+    HeadWidth k, v;
+    int64_t keys;
+    Pair *k_copies, *v_copies;             // [keys, stride / 2]
+    Pair *k_pairs, *v_pairs;               // [keys / 2, stride]
+    Pair* rows;                            // [QUERY_BLOCK, stride / 2]
+    Pair *q_units, *d_context_units;       // [stride / 2, QUERY_BLOCK]
+    Pair *q_pairs, *d_context_pairs;       // [QUERY_BLOCK / 2, stride]
+    float *scores, *d_weights;             // [keys, QUERY_BLOCK]
+    uint16_t *weight_rows, *d_score_rows;  // [keys, QUERY_BLOCK]
+    Pair* weights;                         // or d_scores: [keys / 2, QUERY_BLOCK], as put_weight_pairs lays them out
+    float *results, *d_k, *d_v;            // [QUERY_BLOCK, stride], [keys, stride]
+    int64_t bytes;
+
+    // `memory` is null for `bytes` alone.
+    PairHead(const Attention& a, char* memory) : k(a.d_k), v(a.d_v), keys(padded(a.keys, PAIR_KEYS)) {
+        Arena arena{memory};
+        const int64_t stride = std::max(k.stride, v.stride);
+        for (auto pointer : {&k_copies, &k_pairs}) *pointer = arena.next<Pair>(keys * k.stride / 2);
+        for (auto pointer : {&v_copies, &v_pairs}) *pointer = arena.next<Pair>(keys * v.stride / 2);
+        rows = arena.next<Pair>(QUERY_BLOCK * stride / 2);
+        for (auto pointer : {&q_units, &q_pairs}) *pointer = arena.next<Pair>(QUERY_BLOCK * k.stride / 2);
+        for (auto pointer : {&d_context_units, &d_context_pairs})
+            *pointer = arena.next<Pair>(QUERY_BLOCK * v.stride / 2);
+        for (auto pointer : {&scores, &d_weights}) *pointer = arena.next<float>(keys * QUERY_BLOCK);
+        for (auto pointer : {&weight_rows, &d_score_rows}) *pointer = arena.next<uint16_t>(keys * QUERY_BLOCK);
+        weights = arena.next<Pair>(keys / 2 * QUERY_BLOCK);
+        results = arena.next<float>(QUERY_BLOCK * stride);
+        d_k = arena.next<float>(keys * k.stride), d_v = arena.next<float>(keys * v.stride);
+        bytes = arena.at - memory;
+    }
+};
+
+// Interleave neighboring rows of a block, to[row / 2][column].
+static void pair_rows(const Pair* rows, int64_t count, int64_t stride, Pair* to) {
+    const auto halves = reinterpret_cast<const uint16_t*>(rows);
+    for (int64_t i = 0; i < count; i += 2, to += stride)
+        interleave(halves + i * stride, halves + (i + 1) * stride, stride, to);
+}
+
+// Interleave neighboring rows of a head; rows from `count` on and columns behind the last are 0.
+static void pair_rows(const Rows<uint16_t>& from, int64_t count, int64_t rows, const HeadWidth& width, Pair* to) {
+    for (int64_t i = 0; i < rows; i += 2, to += width.stride) {
+        const int64_t size = i < count ? width.size : 0;
+        interleave(i < count ? from[i] : nullptr, i + 1 < count ? from[i + 1] : nullptr, size, to);
+        std::fill(to + size, to + width.stride, Pair{});
+    }
+}
+
+// Copy one row as `width` pairs; zeros fill them up.
+static void copy_row(const uint16_t* row, int64_t size, int64_t width, Pair* to) {
+    const auto halves = reinterpret_cast<uint16_t*>(to);
+    int64_t d = 0;
+    for (; d + 2 * LANES <= size; d += 2 * LANES) memcpy(halves + d, row + d, 4 * LANES);  // fixed size: one move
+    for (; d + LANES <= size; d += LANES) memcpy(halves + d, row + d, 2 * LANES);
+    for (; d < 2 * width; d++) halves[d] = d < size ? row[d] : 0;
+}
+
+// Copy rows that `used(row)` accepts, up to `count`; the others are 0.
+template <class Used>
+static void copy_used_rows(
+    const Rows<uint16_t>& from, int64_t first, int64_t count, const HeadWidth& width, Pair* to, Used used
+) {
+    for (int64_t i = first; i < first + count; i++, to += width.stride / 2) {
+        if (used(i)) copy_row(from[i], width.size, width.stride / 2, to);
+        else std::fill(to, to + width.stride / 2, Pair{});
+    }
+}
+
+// Queries of one sequence from `first` on, as rows and as lanes of vectors, and the keys visible to them. Without AMX a
+// block ends with a sentence of the row, so that its products have few hidden keys.
+struct QueryBlock {
+    int64_t first, rows, lanes;
+    Range keys;
+
+    QueryBlock(const Attention& a, const VisibleKeys& visible, int64_t first)
+        : first(first), rows(std::min<int64_t>(QUERY_BLOCK, a.queries - first)) {
+        if (!HAS_AMX) rows = visible.connected(first, rows);
+        lanes = padded(rows, PAIR_COLUMNS);
+        const Range range = visible.range(first, first + rows);
+        keys = {range.low / PAIR_KEYS * PAIR_KEYS, padded(range.high, PAIR_KEYS)};
+    }
+
+    int64_t end() const { return first + rows; }
+};
+
+// Copy a block of queries, or of gradients of contexts, transposed and, if `pairs` is not null, in pairs.
+static void copy_block(
+    const Rows<uint16_t>& from, const VisibleKeys& visible, const QueryBlock& block, const HeadWidth& width,
+    const PairHead& w, Pair* units, Pair* pairs
+) {
+    const int64_t stride = width.stride / 2;
+    for (int64_t i = block.end(); i < block.end() + block.rows; i++) from.fetch(i, width.size);  // of the next block
+    copy_used_rows(from, block.first, block.lanes, width, w.rows, [&](int64_t i) {
+        return i < block.end() && visible.any(i);
+    });
+    for (int64_t unit = 0; unit < width.steps; unit += LANES)
+        for (int64_t i = 0; i < block.lanes; i += LANES)
+            transpose_square(
+                reinterpret_cast<const float*>(w.rows + i * stride + unit), stride,
+                reinterpret_cast<float*>(units + unit * QUERY_BLOCK + i), QUERY_BLOCK
+            );
+    if (pairs) pair_rows(w.rows, block.lanes, width.stride, pairs);
+}
+
+// Rows of keys or values as the left operand of a product.
+struct KeyRows {
+    OperandOf<Pair> operand;
+    int64_t count;
+
+    // The rows are read in place without AMX, if each of them consists of pairs.
+    KeyRows(const Rows<uint16_t>& from, int64_t keys, const PairHead& w, const HeadWidth& width, Pair* copies)
+        : operand(adjacent_steps(reinterpret_cast<const Pair*>(from[0]), from.stride / 2)), count(keys) {
+        const bool aligned = reinterpret_cast<uintptr_t>(from[0]) % sizeof(Pair) == 0;
+        if (!HAS_AMX && aligned && width.size % 2 == 0 && from.stride % 2 == 0) return;
+        copy_used_rows(from, 0, w.keys, width, copies, [&](int64_t key) { return key < keys; });
+        operand = adjacent_steps(copies, width.stride / 2), count = w.keys;
+    }
+};
+
+// Products of the visible keys, or of their values, with a block of queries: to[key][query].
+static void multiply_keys(
+    const KeyRows& rows, const HeadWidth& width, const Pair* units, const QueryBlock& block, float* to
+) {
+    const int64_t low = block.keys.low, high = std::min(block.keys.high, rows.count);
+    OperandOf<Pair> a = rows.operand;
+    a.data += low * a.across;
+    multiply_pairs<false>(
+        a, high - low, {units, QUERY_BLOCK}, block.lanes, width.steps, to + low * QUERY_BLOCK, QUERY_BLOCK
+    );
+}
+
+// results[query] = Σ over the visible keys of weights · pairs.
+static void multiply_weights(const PairHead& w, const Pair* pairs, const HeadWidth& width, const QueryBlock& block) {
+    const auto [low, high] = block.keys;
+    multiply_pairs<false>(
+        weights_at(w.weights, low), padded(block.rows, PAIR_ROWS), {pairs + low / 2 * width.stride, width.stride},
+        width.columns, (high - low) / 2, w.results, width.stride
+    );
+}
+
+// to[key] += Σ over a block of queries of rows · pairs.
+static void add_key_gradients(
+    const uint16_t* rows, const Pair* pairs, const HeadWidth& width, const QueryBlock& block, float* to
+) {
+    const auto [low, high] = block.keys;
+    const int64_t stride = QUERY_BLOCK / 2;
+    multiply_pairs<true>(
+        adjacent_steps(reinterpret_cast<const Pair*>(rows) + low * stride, stride), high - low, {pairs, width.stride},
+        width.columns, pair_steps(block.rows), to + low * width.stride, width.stride
+    );
+}
+
+// At most LANES queries of a block, from the one at `lane` on.
+struct QueryVector {
+    const Attention& a;
+    const VisibleKeys& visible;
+    const QueryBlock& block;
+    int64_t lane, first, count;  // first query, number of queries
+    int64_t row;                 // of the dropout
+    Range range, of_all;         // keys visible to any query, in pairs, and to all
+    Ints used;                   // −1 in the lanes of queries, 0 in the others
+
+    QueryVector(const Attention& a, const VisibleKeys& visible, int64_t h, const QueryBlock& block, int64_t lane)
+        : a(a), visible(visible), block(block), lane(lane), first(block.first + lane),
+          count(std::clamp<int64_t>(block.rows - lane, 0, LANES)),
+          row(a.queries_before * a.heads + h * a.queries + first), range(visible.range(first, first + count)),
+          of_all(visible.range_of_all(first, first + count)) {
+        range = {range.low / 2 * 2, padded(range.high, 2)};
+        used = lane_numbers() < static_cast<int32_t>(count);
+    }
+
+    float scale() const { return 1.0f / std::sqrt(static_cast<float>(a.d_k)); }
+
+    // The values of the queries to which the key is visible; `hidden` for the others.
+    Floats visible_values(int64_t key, Floats values, Floats hidden) const {
+        const bool to_all = key >= of_all.low && key < of_all.high;
+        return (to_all ? used : used & visible.lanes(first, key)) ? values : hidden;
+    }
+
+    static Ints lane_numbers() {
+        Ints lane;
+        for (int i = 0; i < LANES; i++) lane[i] = i;
+        return lane;
+    }
+
+    // −1 for weights that dropout keeps.
+    Ints retained(int64_t key) const { return (weight_bits(a.seed, row, lane_numbers(), key) & 255) >= a.threshold; }
+
+    // Write pairs(key), of a key and the next one, for each pair of keys of the block; 0 outside the range.
+    template <class Pairs>
+    void put_pairs(Pair* to, Pairs pairs) const {
+        put_weight_pairs(block.keys.low, block.keys.high, lane, to, [&](int64_t key) {
+            return key >= range.low && key < range.high ? pairs(key) : Ints{};
+        });
+    }
+};
+
+// Weights of a vector of queries, times their denominators. Sets the logarithms of the denominators; returns the
+// factors of the contexts.
+static Floats put_weights(const QueryVector& q, const PairHead& w, float* log_sums) {
+    const float scale = q.scale(), *scores = w.scores + q.lane;
+    Floats largest = broadcast(-INFINITY), total = {};
+    for (int64_t key = q.range.low; key < q.range.high; key++) {
+        const Floats values = load(scores + key * QUERY_BLOCK) * scale;
+        largest = greater(largest, q.visible_values(key, values, broadcast(-INFINITY)));
+    }
+    auto weight = [&](int64_t key) {
+        const Floats values = exponential(load(scores + key * QUERY_BLOCK) * scale - largest);
+        const Floats weights = q.visible_values(key, values, Floats{});
+        total += weights;
+        return rounded_bits(q.a.threshold ? (q.retained(key) ? weights : Floats{}) : weights);
+    };
+    q.put_pairs(w.weights, [&](int64_t key) {
+        const Ints upper = weight(key);
+        return upper | weight(key + 1) << 16;
+    });
+    const Floats results = largest + logarithm(total);  // −∞ if all keys are masked
+    for (int i = 0; i < q.count; i++) log_sums[q.first + i] = results[i];
+    return total == 0.0f ? Floats{} : 256.0f / (256 - q.a.threshold) / total;
+}
+
+static void attend_forward_pairs(
+    const Attention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys
+) {
+    const Rows<uint16_t> q(a.q, h), context(a.context, h);
+    for (int64_t first = 0, next; first < a.queries; first = next) {
+        const QueryBlock block(a, visible, first);
+        next = block.end();
+        copy_block(q, visible, block, w.k, w, w.q_units, nullptr);
+        multiply_keys(keys, w.k, w.q_units, block, w.scores);
+        alignas(64) float factors[QUERY_BLOCK];
+        for (int64_t i = 0; i < block.lanes; i += LANES)
+            store(factors + i, put_weights({a, visible, h, block, i}, w, a.log_sums + h * a.queries));
+        multiply_weights(w, w.v_pairs, w.v, block);
+        for (int64_t i = 0; i < block.rows; i++) {
+            float* row = w.results + i * w.v.stride;
+            for (int64_t d = 0; d < w.v.columns; d += LANES) store(row + d, load(row + d) * factors[i]);
+            put(row, a.d_v, context[first + i]);
+        }
+    }
+}
+
+// Weights of a vector of queries as rows, and the gradients of their scores as rows and as weights:
+// d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k.
+static void put_score_gradients(const QueryVector& q, const PairHead& w, const float* log_sums) {
+    const int64_t lane = q.lane;
+    const float scale = q.scale(), drop_scale = 256.0f / (256 - q.a.threshold);
+    float *scores = w.scores + lane, *d_weights = w.d_weights + lane;
+    Floats shift = {}, product = {};
+    for (int i = 0; i < q.count; i++)
+        if (log_sums[q.first + i] != -INFINITY) shift[i] = log_sums[q.first + i];
+    for (int64_t key = q.range.low; key < q.range.high; key++) {
+        const int64_t at = key * QUERY_BLOCK;
+        const Floats weights = q.visible_values(key, exponential(load(scores + at) * scale - shift), Floats{});
+        Floats dropped = weights, gradients = q.visible_values(key, load(d_weights + at), Floats{});
+        if (q.a.threshold) {
+            const Ints retained = q.retained(key);
+            dropped = retained ? dropped * drop_scale : Floats{},
+            gradients = retained ? gradients * drop_scale : Floats{};
+        }
+        product += weights * gradients;
+        write(w.weight_rows + at + lane, dropped);
+        store(scores + at, weights), store(d_weights + at, gradients);
+    }
+    auto gradient = [&](int64_t key) {
+        const int64_t at = key * QUERY_BLOCK;
+        const Ints bits = rounded_bits(load(scores + at) * (load(d_weights + at) - product) * scale);
+        *reinterpret_cast<Halves*>(w.d_score_rows + at + lane) = __builtin_convertvector(bits, Halves);
+        return bits;
+    };
+    q.put_pairs(w.weights, [&](int64_t key) {
+        const Ints upper = gradient(key);
+        return upper | gradient(key + 1) << 16;
+    });
+}
+
+// Gradient of the queries of one head; adds to the gradients of keys and values.
+static void attend_backward_pairs(
+    const Attention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys,
+    const KeyRows& values
+) {
+    const Rows<uint16_t> q(a.q, h), d_context(a.d_context, h), d_q(a.d_q, h);
+    for (int64_t first = 0, next; first < a.queries; first = next) {
+        const QueryBlock block(a, visible, first);
+        next = block.end();
+        copy_block(q, visible, block, w.k, w, w.q_units, w.q_pairs);
+        copy_block(d_context, visible, block, w.v, w, w.d_context_units, w.d_context_pairs);
+        multiply_keys(keys, w.k, w.q_units, block, w.scores);
+        multiply_keys(values, w.v, w.d_context_units, block, w.d_weights);
+        for (uint16_t* rows : {w.weight_rows, w.d_score_rows})
+            std::fill(rows + block.keys.low * QUERY_BLOCK, rows + block.keys.high * QUERY_BLOCK, 0);
+        for (int64_t i = 0; i < block.lanes; i += LANES)
+            put_score_gradients({a, visible, h, block, i}, w, a.log_sums + h * a.queries);
+        add_key_gradients(w.weight_rows, w.d_context_pairs, w.v, block, w.d_v);
+        add_key_gradients(w.d_score_rows, w.q_pairs, w.k, block, w.d_k);
+        multiply_weights(w, w.k_pairs, w.k, block);
+        for (int64_t i = 0; i < block.rows; i++) put(w.results + i * w.k.stride, a.d_k, d_q[first + i]);
+    }
+}
+
+// Query heads that share one head of keys and values; `find` finds the keys visible to a head.
+template <class Find>
+static void attend_group_pairs(
+    const Attention& a, int64_t kv_head, bool backward, const VisibleKeys& visible, Find find
+) {
+    const PairHead w(a, workspace<char>(ATTENTION_HEAD, PairHead(a, nullptr).bytes));
+    const Rows<uint16_t> k(a.k, kv_head), v(a.v, kv_head);
+    for (int64_t i = 0; i < a.keys; i++) k.fetch(i, a.d_k), v.fetch(i, a.d_v);
+    const KeyRows keys(k, a.keys, w, w.k, w.k_copies);
+    if (!backward) {
+        pair_rows(v, a.keys, w.keys, w.v, w.v_pairs);
+        for (int64_t h = kv_head * a.group(); h < (kv_head + 1) * a.group(); h++) {
+            find(h);
+            attend_forward_pairs(a, visible, h, w, keys);
+        }
+        return;
+    }
+    const KeyRows values(v, a.keys, w, w.v, w.v_copies);
+    pair_rows(k, a.keys, w.keys, w.k, w.k_pairs);
+    std::fill(w.d_k, w.d_k + w.keys * w.k.stride, 0.0f);
+    std::fill(w.d_v, w.d_v + w.keys * w.v.stride, 0.0f);
+    for (int64_t h = kv_head * a.group(); h < (kv_head + 1) * a.group(); h++) {
+        find(h);
+        attend_backward_pairs(a, visible, h, w, keys, values);
+    }
+    const Rows<uint16_t> d_k(a.d_k_, kv_head), d_v(a.d_v_, kv_head);
+    for (int64_t i = 0; i < a.keys; i++)
+        put(w.d_k + i * w.k.stride, a.d_k, d_k[i]), put(w.d_v + i * w.v.stride, a.d_v, d_v[i]);
+}
+
+static void attend_batches_pairs(const Attention& a, bool backward, int64_t heads_per_chunk) {
+    parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
+        thread_local VisibleKeys visible;
+        int64_t found_for = -1;
+        const PairRegisters registers;
+        for (int64_t index = from; index < to; index++) {
+            const int64_t b = index / a.kv_heads;
+            const Attention one = select_batch<uint16_t>(a, b);
+            attend_group_pairs(one, index % a.kv_heads, backward, visible, [&](int64_t h) {
+                if (found_for == b && a.mask_head == 0) return;
+                visible.find(one, mask_of(one, h));
+                found_for = b;
+            });
+        }
+        visible.release_large();
+    });
+}
+#endif
