@@ -16,6 +16,7 @@ SIZES = [
     (2, 1, 1, 1, 1, 1),
     (1, 4, 130, 130, 32, 32),
     (1, 1, 5, 6, 65, 67),
+    (2, 2, 7, 40, 32, 48),
 ]
 MASKS: dict[str, Callable[[int, int, int, int], Tensor | None]] = {
     "none": lambda batch, heads, query, key: None,
@@ -75,9 +76,12 @@ def test_native_attention_equals_the_definition(
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.bfloat16, 2e-2)], ids=str)
 @pytest.mark.parametrize("kind", ["none", "causal", "of each head"])
-def test_heads_that_share_keys_and_values_equal_repeated_ones(kind: str, dtype: torch.dtype, tolerance: float) -> None:
-    (q, _, _), (_, k, v) = inputs((3, 6, 20, 20, 24, 8), dtype), inputs((3, 2, 20, 20, 24, 8), dtype)
-    weights, mask = torch.randn(3, 6, 20, 8), MASKS[kind](3, 6, 20, 20)
+@pytest.mark.parametrize(("n", "d_k", "d_v"), [(20, 24, 8), (5, 32, 16)])
+def test_heads_that_share_keys_and_values_equal_repeated_ones(
+    n: int, d_k: int, d_v: int, kind: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    (q, _, _), (_, k, v) = inputs((3, 6, n, n, d_k, d_v), dtype), inputs((3, 2, n, n, d_k, d_v), dtype)
+    weights, mask = torch.randn(3, 6, n, d_v), MASKS[kind](3, 6, n, n)
     found = value_and_gradients(lambda *x: attention(*x, mask), [q, k, v], weights)
     repeated = lambda q, k, v: definition(q, *(x.repeat_interleave(3, dim=1) for x in (k, v)), mask)  # noqa: E731
     exact = value_and_gradients(repeated, [x.double() for x in (q, k, v)], weights)
@@ -130,8 +134,9 @@ def test_the_number_of_cores_changes_no_bit(dtype: torch.dtype) -> None:
     assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))
 
 
-def test_other_sequences_of_a_batch_change_no_bit() -> None:
-    leaves, ahead = inputs((3, 2, 40, 50, 24, 40), torch.bfloat16), torch.randn(3, 2, 40, 40)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_other_sequences_of_a_batch_change_no_bit(dtype: torch.dtype) -> None:
+    leaves, ahead = inputs((3, 2, 40, 50, 24, 40), dtype), torch.randn(3, 2, 40, 40)
     mask = MASKS["random"](3, 2, 40, 50)
     assert mask is not None
     together = value_and_gradients(lambda *x: attention(*x, mask), leaves, ahead)
@@ -142,24 +147,33 @@ def test_other_sequences_of_a_batch_change_no_bit() -> None:
         assert all(torch.equal(one, other[b : b + 1]) for one, other in zip(alone, together, strict=True))
 
 
-@pytest.mark.parametrize("width", [16, 17], ids=["even distances", "odd distances"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.bfloat16, 2e-2)], ids=str)
+def test_each_call_has_its_own_mask(dtype: torch.dtype, tolerance: float) -> None:
+    q, k, v = inputs((1, 2, 9, 9, 8, 8), dtype)
+    for mask in (torch.ones(1, 1, 9, 9, dtype=torch.bool).tril(), torch.rand(1, 1, 9, 9) < 0.5, None):
+        exact = definition(q.double(), k.double(), v.double(), mask)
+        assert (attention(q, k, v, mask).double() - exact).abs().max() <= tolerance * exact.abs().max()
+
+
+@pytest.mark.parametrize("more", [2, 3], ids=["even distances", "odd distances"])
+@pytest.mark.parametrize(("queries", "size"), [(21, 14), (13, 16), (40, 32)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_where_rows_lie_in_memory_changes_no_bit(dtype: torch.dtype, width: int) -> None:
-    whole, ahead = inputs((2, 3, 21, 37, width, width), dtype), torch.randn(2, 3, 21, 14)
-    mask = MASKS["sentences"](2, 3, 21, 37)
-    views = [x[..., 1:15] for x in whole]
+def test_where_rows_lie_in_memory_changes_no_bit(dtype: torch.dtype, queries: int, size: int, more: int) -> None:
+    whole, ahead = inputs((2, 3, queries, 37, size + more, size + more), dtype), torch.randn(2, 3, queries, size)
+    mask = MASKS["sentences"](2, 3, queries, 37)
+    views = [x[..., 1 : 1 + size] for x in whole]
     found = value_and_gradients(lambda *x: attention(*x, mask), views, ahead)
     copied = value_and_gradients(lambda *x: attention(*x, mask), [x.contiguous() for x in views], ahead)
     assert all(torch.equal(one, other) for one, other in zip(found, copied, strict=True))
 
 
 def test_nan_in_a_key_leaves_earlier_queries_finite() -> None:
-    q, k, v = inputs((1, 1, 16, 16, 4, 4), torch.float32)
-    k[:, :, 13], v[:, :, 13] = torch.nan, torch.nan
-    context = attention(q, k, v, torch.ones(16, 16, dtype=torch.bool).tril()[None, None])
+    q, k, v = inputs((1, 1, 64, 64, 4, 4), torch.float32)
+    k[:, :, 45], v[:, :, 45] = torch.nan, torch.nan
+    context = attention(q, k, v, torch.ones(64, 64, dtype=torch.bool).tril()[None, None])
     assert context is not None
-    # Tiles have four or six queries, so that one begins at query 12: 0 · NaN may reach all of it.
-    assert context[:, :, :12].isfinite().all() and context[:, :, 13:].isnan().all()
+    # A tile of four or six queries, or a block of 32, begins at query 32 or later: 0 · NaN may reach all of it.
+    assert context[:, :, :32].isfinite().all() and context[:, :, 45:].isnan().all()
 
 
 @pytest.mark.parametrize("size", [(9, 0, 3, 3), (0, 2, 3, 3), (2, 2, 0, 3), (2, 2, 3, 0)])
