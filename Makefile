@@ -18,17 +18,24 @@ setup: .venv/.ready
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	touch $@
 
-# Installing builds the kernels. Compiling all of the dependencies to bytecode would take 30 s; Python does it on import.
-# Each of the two installations first says that the other no longer counts: it deletes the kernels and builds others.
+# Builds the kernels, with the settings $(1), while PyTorch is installed; pip alone would do one after the other. The last
+# line installs the other dependencies, and $(2). Compiling all of them to bytecode would take 30 s; Python does it on
+# import. Each of the two installations first says that the other no longer counts: it deletes the kernels and builds
+# others.
+define install
+$(INSTALL) torch & torch=$$!; $(INSTALL) --no-deps $(1) -e .; built=$$?; wait $$torch && exit $$built
+$(INSTALL) glassformer $(2)
+endef
+
 .venv/.ready: .venv/.made $(SOURCES)
 	rm -f .venv/.installed
-	$(INSTALL) -e . --group dev
+	$(call install,,--group dev)
 	touch .venv/.installed $@
 
 # The package without test dependencies, and its kernels for the best instruction set of this processor alone.
 .venv/.installed: .venv/.made $(SOURCES)
 	rm -f .venv/.ready
-	$(INSTALL) -C cmake.define.GLASSFORMER_BEST=ON -e .
+	$(call install,-C cmake.define.GLASSFORMER_BEST=ON,)
 	touch $@
 
 demo: .venv/.installed
