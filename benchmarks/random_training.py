@@ -302,7 +302,7 @@ def draw_stack(rng: Draw) -> Call:
     def nearby() -> list[Tensor]:
         return computed(module, [leaf * (1 + step * torch.randn_like(leaf)) for leaf in leaves])()
 
-    return Call(computed(native), computed(module), 0.25 if low else 1e-2, what, False, hides, precise, [nearby] * 8)
+    return Call(computed(native), computed(module), 0.25 if low else 1e-2, what, False, hides, precise, [nearby] * 24)
 
 
 def visible(mask: Tensor | None, x: Tensor) -> Tensor:
