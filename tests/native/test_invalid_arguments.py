@@ -10,7 +10,9 @@ from own_process import ENVIRONMENT
 
 PROGRAM = """
 import sys, torch
+from glassformer.layers.mask import Mask
 from glassformer.models.gpt import GPT, GPTConfig
+from glassformer.native import accelerate
 from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import loaded
 from glassformer.native.ops import NativeLinear, NativeRotary, attention, product
@@ -19,6 +21,7 @@ ones = torch.ones
 projection = NativeOutputProjection(9, 64, False)
 sizes = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 64, "vocab_size": 9, "max_length": 8}
 gpt = NativeGPT(GPT(GPTConfig.parse(sizes)).eval(), loaded())
+stack = accelerate(GPT(GPTConfig.parse(sizes)).train()).decoder
 try:
     print(eval(sys.argv[1]))
 except (RuntimeError, ValueError) as error:
@@ -73,6 +76,14 @@ except (RuntimeError, ValueError) as error:
         (
             "projection.cross_entropy(ones(5, 128), torch.zeros(5, dtype=torch.long), 0.1)",
             "ValueError: hidden [5, 128] and targets [5] do not fit each other or d_model=64",
+        ),
+        (
+            "projection.cross_entropy(ones(5, 64).double(), torch.zeros(5, dtype=torch.long), 0.1)",
+            "ValueError: the kernel cannot read torch.float64 with the weights of this model; give float32 on a CPU",
+        ),
+        (
+            "stack(ones(2, 5, 64), Mask(allowed=ones(1, 1, 5, 5)))",
+            "ValueError: the mask is torch.float32; give booleans, True for what may be seen",
         ),
         ("NativeLinear(0, 3, bias=False)(ones(200, 0)).shape", "torch.Size([200, 3])"),
         ("NativeLinear(5, 0, bias=False)(ones(200, 5).requires_grad_()).sum().backward()", "None"),

@@ -171,6 +171,52 @@ def test_a_model_converted_afterwards_is_computed_by_pytorch(dtype: torch.dtype)
     torch.testing.assert_close(losses[0].loss, losses[1].loss)
 
 
+def test_bfloat16_reaches_the_loss_of_float32_weights() -> None:
+    """A processor without bfloat16 computes it by PyTorch: its kernel would read twice the memory."""
+    made = model("encoder_decoder")
+    projection = accelerate(made).output_projection
+    hidden = torch.randn(4096, projection.weight.size(1), generator=torch.manual_seed(0)).bfloat16()
+    target = torch.arange(4096) % len(projection.weight)
+    given = [hidden.clone().requires_grad_() for _ in range(2)]
+    losses = [
+        projection_loss(*each, target, 0.1).loss
+        for each in ((projection, given[0]), (made.output_projection, given[1]))
+    ]
+    for loss in losses:
+        loss.backward()
+    assert projection.computes(hidden) == loaded().bfloat16
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=0)
+    torch.testing.assert_close(given[0].grad, given[1].grad, rtol=0.05, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "part", ["encoder.layers.0.feed_forward.outer", "decoder.layers.0.cross_attention.value", "source_embedding"]
+)
+def test_weights_set_afterwards_may_lie_by_columns(part: str) -> None:
+    made = model("encoder_decoder")
+    accelerated, module = accelerate(made), made.get_submodule(part)
+    module.weight = nn.Parameter(module.weight.detach().t().contiguous().t())
+    assert not module.weight.is_contiguous()
+    assert_close(gradients(accelerated, made, (IDS, IDS)), gradients(made, made, (IDS, IDS)))
+
+
+def test_the_loss_reads_weights_by_columns_in_pytorch() -> None:
+    made = model("encoder_decoder")
+    projection = accelerate(made).output_projection
+    assert projection.computes(torch.zeros(5, 64))
+    made.output_projection.weight = nn.Parameter(torch.randn(64, 40).t())
+    assert not projection.computes(torch.zeros(5, 64))
+
+
+def test_a_layer_converted_afterwards_raises_the_error_of_pytorch() -> None:
+    made = model("encoder_decoder")
+    accelerated = accelerate(made)
+    made.encoder.layers[0].self_attention.to(torch.bfloat16)
+    for each in (made, accelerated):
+        with pytest.raises(RuntimeError, match="same dtype"):
+            each(IDS, IDS)
+
+
 def test_a_search_of_a_model_converted_afterwards_is_pytorchs() -> None:
     made = model("gpt").eval()
     search = search_of(accelerate(made))

@@ -16,7 +16,7 @@ from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.gradients import scale_
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computes_gradient, random_seed, single_on_cpu
+from glassformer.native.ops import address, computable, computes_gradient, in_rows, random_seed, single_on_cpu
 from glassformer.native.shared_matrix import Use
 from glassformer.taps import has_hooks
 
@@ -50,7 +50,7 @@ class NativeEmbedding(TokenEmbedding):
         segment_table = None if self.segment is None else cast(Tensor, self.segment.weight)
         weights: tuple[Any, ...]
         weights = self.weight, table, segment_table, getattr(norm, "weight", None), getattr(norm, "bias", None)
-        if not single_on_cpu(*(weight for weight in weights if weight is not None)):
+        if not single_on_cpu(self.weight) or not in_rows(weights, self.weight):
             return super().forward(ids, sentences, offset, segments)
         settings = EmbeddingSettings(self.scale, round(256 * cast(Dropout, self.dropout).rate), normalization)
         indices = ids, positions, segments, None if sentences is None else sentences != 0
@@ -149,17 +149,26 @@ class NativeOutputProjection(OutputProjection):
     use_weight: Use = Use()
     """Node of ``weight`` in the graph; another one in modules that share it."""
 
+    def computes(self, hidden: Tensor) -> bool:
+        """True if ``cross_entropy`` can read ``hidden`` and the weights, which may have been converted."""
+        read = single_on_cpu(self.weight) and in_rows((self.weight, self.bias), self.weight)
+        return read and hidden.is_cpu and computable(hidden.dtype)
+
     def cross_entropy(
         self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
     ) -> tuple[Tensor, Tensor]:
         """Label-smoothed cross-entropy and −log p of ``target``, sums over tokens in nats (``train.loss``).
 
-        Raises ``ValueError`` if the sizes do not fit each other.
+        Raises ``ValueError`` if the sizes do not fit each other, or not ``computes(hidden)``.
         """
         if hidden.shape != (len(target), self.weight.size(1)) or target.dim() != 1:
             raise ValueError(
                 f"hidden {list(hidden.shape)} and targets {list(target.shape)} do not fit each other "
                 f"or d_model={self.weight.size(1)}"
+            )
+        if not self.computes(hidden):
+            raise ValueError(
+                f"the kernel cannot read {hidden.dtype} with the weights of this model; give float32 on a CPU"
             )
         weight = self.use_weight(self.weight)
         loss, nll = _CrossEntropy.apply(hidden, weight, self.bias, target, smoothing)

@@ -3,7 +3,7 @@
 The modules have the parameters, names and hooks of those that they replace.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -47,9 +47,29 @@ def readable(*tensors: Tensor) -> bool:
     return all(tensor.is_cpu and tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
 
 
+def computable(dtype: torch.dtype) -> bool:
+    """True if stacks and the output loss compute in ``dtype``: float32, or bfloat16 if the processor has it."""
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and loaded().bfloat16)
+
+
 def single_on_cpu(*tensors: Tensor) -> bool:
     """True if ``tensors`` are float32 on a CPU, as the kernels read weights of embeddings, logits and updates."""
     return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
+
+
+def in_rows(weights: Iterable[Tensor | None], like: Tensor) -> bool:
+    """True if ``weights`` have the type and the device of ``like``, and are contiguous; None is a missing one.
+
+    They may have been converted, moved or parametrized since the model was accelerated.
+    """
+    dtype, on_cpu = like.dtype, like.is_cpu
+    return all(w is None or (w.dtype == dtype and w.is_cpu == on_cpu and w.is_contiguous()) for w in weights)
+
+
+def check_boolean(mask: Tensor) -> None:
+    """Raise ``ValueError`` for a mask of another type."""
+    if mask.dtype != torch.bool:
+        raise ValueError(f"the mask is {mask.dtype}; give booleans, True for what may be seen")
 
 
 def address(tensor: Tensor | None) -> int | None:
@@ -183,8 +203,8 @@ def attention(
     shared = k.size(1) and q.size(1) % k.size(1) == 0
     if k.shape[:3] != v.shape[:3] or len(q) != len(k) or q.size(3) != k.size(3) or not (shared or not q.size(1)):
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} do not fit each other")
-    if mask is not None and mask.dtype != torch.bool:
-        raise ValueError(f"the mask is {mask.dtype}; give booleans, True for what may be seen")
+    if mask is not None:
+        check_boolean(mask)
     scores = (*q.shape[:3], k.size(2))
     if mask is not None and not _broadcasts(mask.shape, scores):
         raise ValueError(f"the mask {list(mask.shape)} does not fit the scores {list(scores)}")

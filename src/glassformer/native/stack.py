@@ -18,7 +18,15 @@ from glassformer.layers.mask import Mask
 from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables
+from glassformer.native.ops import (
+    address,
+    check_boolean,
+    computable,
+    computes_gradient,
+    in_rows,
+    random_seed,
+    rotary_tables,
+)
 from glassformer.taps import InputRecorder
 
 NO_LAYER = -1
@@ -64,6 +72,8 @@ class NativeStack(Stack):
         modules = [part for block in self.layers for _, part in parts_of(block)]
         modules += [] if self.final_norm is None else [self.final_norm]
         weights = [weight for part in modules for weight in _weights_of(part)]
+        if not in_rows(weights, cast(Tensor, weights[0])):
+            return super().forward(x, mask, memory, memory_mask, cache, selected)
         state = CallState(rates, recorded)
         result: Any = _Stack.apply(self.settings, state, (dense, memory_dense), tables, selected, x, memory, *weights)
         if recorded != NO_LAYER:
@@ -93,8 +103,7 @@ class NativeStack(Stack):
         The processor must also compute in this type, and ``x`` have the width of the stack.
         """
         weight = cast(Block, self.layers[0]).feed_forward.inner.weight
-        computed = weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and loaded().bfloat16)
-        if x.size(-1) != weight.size(1) or not computed or not self._ends_as_set(weight.dtype):
+        if x.size(-1) != weight.size(1) or not computable(weight.dtype) or not self._ends_as_set(weight.dtype):
             return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
@@ -319,5 +328,6 @@ def _address_indices(parts: tuple[str, ...], n_layers: int) -> tuple[int, ...]:
 def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:
     if mask is None:
         return abi.TrainingMask()
+    check_boolean(mask)
     mask = mask.expand(shape)
     return abi.TrainingMask(mask.data_ptr(), *mask.stride())

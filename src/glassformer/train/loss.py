@@ -17,7 +17,6 @@ from torch.autograd.function import once_differentiable
 
 from glassformer.layers.embedding import OutputProjection
 from glassformer.native.embedding import NativeOutputProjection
-from glassformer.native.ops import readable, single_on_cpu
 from glassformer.taps import has_hooks
 
 ROWS_AT_ONCE = 512
@@ -57,7 +56,7 @@ def projection_loss(
     smoothing: float,
 ) -> Loss:
     """The loss of ``projection(hidden)`` against ``target``, in one kernel where the projection has one."""
-    if isinstance(projection, NativeOutputProjection) and readable(hidden) and single_on_cpu(projection.weight):
+    if isinstance(projection, NativeOutputProjection) and projection.computes(hidden):
         return Loss(*projection.cross_entropy(hidden, target, smoothing))
     return projected_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)
 
