@@ -162,6 +162,11 @@ def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
+def all_hooks(*modules: nn.Module) -> list[Mapping[int, Any]]:
+    """The same of all modules in ``modules``; those that are registered later appear in them."""
+    return [hooks for module in modules for part in module.modules() for hooks in hooks_of(part)]
+
+
 class InputRecorder:
     """A forward pre-hook that stores the arguments of each call of a module, and changes nothing.
 

@@ -113,3 +113,32 @@ def test_hook_registered_after_accelerate_replaces_the_result(kind: str, part: s
     handle.remove()
     assert differ(results(form, made, inputs), before) == []
     assert len(calls) == 2 * wanted
+
+
+def test_hook_registered_after_accelerate_for_use_replaces_the_result() -> None:
+    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    vit = {**SMALL, "kind": "vit", "n_classes": 5, "n_layers": 1, "image_size": [8, 8], "patch_size": 4}
+    made = build_model({name: value for name, value in vit.items() if name != "vocab_size"}, "test").eval()
+    form = accelerate(made)
+    with torch.no_grad():
+        before = form(images)
+        made.encoder.final_norm.register_forward_hook(lambda module, inputs, output: double(output))
+        found = form(images)
+        torch.testing.assert_close(found, made(images), atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(found, before, atol=1e-3)
+
+
+def test_hook_registered_after_accelerate_changes_the_next_prompts() -> None:
+    torch.manual_seed(0)
+    made = build_model({**SMALL, **MODELS["operations"]}, "test").eval()
+    form, mask = accelerate(made), torch.ones(IDS.shape, dtype=torch.bool)
+
+    def logits(model: Any) -> Tensor:
+        with torch.no_grad():
+            return model.step(IDS[:, -1:], model.begin(IDS, mask)).clone()
+
+    before = logits(form)
+    made.decoder.layers[0].feed_forward.register_forward_hook(lambda module, inputs, output: double(output))
+    found = logits(form)
+    torch.testing.assert_close(found, logits(made), atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(found, before, atol=1e-3)

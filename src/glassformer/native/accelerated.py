@@ -8,7 +8,7 @@ from torch import nn
 from glassformer.errors import ConfigError
 from glassformer.native.execution import Execution
 from glassformer.native.routes import Engine, Precision, accelerate, unsupported_decoding
-from glassformer.taps import hooks_of, tracing
+from glassformer.taps import all_hooks, tracing
 
 
 class Accelerated:
@@ -28,7 +28,7 @@ class Accelerated:
         self._forms: dict[tuple[str, str], tuple[Any, list[Any]]] = {}
         modules = list(self.model.modules())
         self._modules = modules
-        self._hooks = [hooks for module in modules for hooks in hooks_of(module)]
+        self._hooks = all_hooks(self.model)
         self._parameters = [module._parameters for module in modules]
         self._children = [module._modules for module in modules]
 

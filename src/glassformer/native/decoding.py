@@ -22,6 +22,7 @@ from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
 from glassformer.native.ops import address
 from glassformer.native.packed import INITIAL_POSITIONS, Packed, RotaryCache, ends_of, pads_behind
+from glassformer.taps import all_hooks
 
 MAX_SOURCE_TOKENS = 1024
 """Maximum source tokens of a batch; larger batches are 1 to 4 % faster, and memory grows in proportion."""
@@ -69,6 +70,10 @@ class NativeState:
         lengths = set(self.length.tolist()) if self.of_rows else set()
         self.same_length: int | None = lengths.pop() if len(lengths) == 1 else None
         """Length of all prompts, if they are equal. Their positions are then one number, which saves 40 µs a step."""
+
+    def has_rows(self, rows: int) -> bool:
+        """True if there are ``rows`` hypotheses, as many of each sentence."""
+        return len(self.beam_index) == rows and rows % max(1, len(self.first)) == 0
 
     def expand(self, rows: int) -> None:
         """Repeat each hypothesis, so that there are ``rows``."""
@@ -127,7 +132,7 @@ class _Decoder:
         state: NativeState,
     ) -> Float[Tensor, "rows vocab"]:
         """Logits after one more token of each row. ``longest``: positions of the longest row."""
-        rows = len(ids)
+        rows, done = len(ids), len(state.keys_values)
         if state.logits is None or state.logits.size(0) < rows:
             state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
         position = None if position is None else position.contiguous()
@@ -145,8 +150,8 @@ class _Decoder:
                 state.logits.data_ptr(),
                 torch.get_num_threads(),
             )
-        except IndexError:
-            state.keys_values.pop()
+        except (IndexError, MemoryError):
+            del state.keys_values[done:]
             raise
         return state.logits[:rows]
 
@@ -185,6 +190,8 @@ class _Form:
     """Model interface of the decoder, which delegates all but ``begin`` and ``step``."""
 
     model: Any
+    hooks: list[Any]
+    """Registries of the hooks of all modules in the model: with one, ``begin`` is that of the model itself."""
 
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         return self.model(*arguments, **more)
@@ -204,7 +211,7 @@ class NativeDecoder(_Form):
     """
 
     def __init__(self, model: EncoderDecoder, kernels: Kernels, int8: bool = False):
-        self.model = model
+        self.model, self.hooks = model, all_hooks(model)
         self.execution = Execution(
             SearchKernels(kernels), in_threads=True, max_source_tokens=MAX_SOURCE_TOKENS, copies_weights=True
         )
@@ -220,7 +227,7 @@ class NativeDecoder(_Form):
         use_cache: bool = True,
     ) -> Any:
         """Encode the source once. Without a cache, or with gaps in the source, return the state of ``model`` itself."""
-        if not use_cache or not pads_behind(source_mask):
+        if not use_cache or any(self.hooks) or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
@@ -245,7 +252,7 @@ class NativeDecoder(_Form):
 
     def search_beams(self, state: Any, beams: Beams, rules: BeamRules, most: int) -> BeamResult | None:
         """Take ``most`` steps of a beam search, or fewer; None if they must be taken one by one."""
-        if not isinstance(state, NativeState) or len(state.beam_index) != beams.total.numel():
+        if not isinstance(state, NativeState) or not state.has_rows(beams.total.numel()):
             return None
         done, position = len(state.keys_values), self.model.target_embedding.position
         most = steps_within(position, done, most)
@@ -260,7 +267,7 @@ class NativeGPT(_Form):
     """
 
     def __init__(self, model: GPT, kernels: Kernels, int8: bool = False):
-        self.model = model
+        self.model, self.hooks = model, all_hooks(model)
         self.execution = Execution(SearchKernels(kernels), in_threads=True, copies_weights=True)
         self.packed = Packed(kernels, int8)
         self.decoder = _Decoder(self.packed, model.decoder, model.embedding, model.output_projection)
@@ -280,7 +287,7 @@ class NativeGPT(_Form):
         """
         if source_mask.shape != source.shape:
             raise ValueError(f"the mask is {list(source_mask.shape)}, the prompts {list(source.shape)}; use one shape")
-        if not use_cache or not pads_behind(source_mask):
+        if not use_cache or any(self.hooks) or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
         mask = source_mask[:, shared:]
         lengths = mask.sum(1)
@@ -327,7 +334,7 @@ class NativeGPT(_Form):
 
     def search_beams(self, state: Any, beams: Beams, rules: BeamRules, most: int) -> BeamResult | None:
         """Take steps as ``NativeDecoder`` does; None also if prompts have different lengths."""
-        if not isinstance(state, NativeState) or len(state.beam_index) != beams.total.numel():
+        if not isinstance(state, NativeState) or not state.has_rows(beams.total.numel()):
             return None
         if state.same_length is None:
             return None

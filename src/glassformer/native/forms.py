@@ -23,7 +23,7 @@ from glassformer.native.ops import (
     NativeRotary,
 )
 from glassformer.native.stack import NativeStack, StackSettings, parts_of
-from glassformer.taps import hooks_of
+from glassformer.taps import all_hooks
 
 OPERATION_FORMS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: NativeLinear,
@@ -69,8 +69,7 @@ def native_form(module: nn.Module, fused: bool = False) -> nn.Module | None:
     twin.__class__ = form
     if isinstance(twin, NativeStack):
         twin.settings = settings_of(cast(Block, twin.layers[0]), twin.final_norm)
-        parts = [part for part in twin.modules() if part is not twin]
-        twin.hooks = [hooks for part in parts for hooks in hooks_of(part)]
+        twin.hooks = all_hooks(*twin.children())
     return twin
 
 

@@ -21,7 +21,7 @@ from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_
 from glassformer.native.forms import blank, shallow_copy
 from glassformer.native.library import Kernels
 from glassformer.native.ops import ACTIVATIONS, address, rotary_tables
-from glassformer.taps import hooks_of, tracing
+from glassformer.taps import all_hooks, tracing
 
 DROPOUTS: Classes = (Dropout, nn.Dropout, nn.Identity)
 """Classes without effect in inference."""
@@ -229,7 +229,7 @@ def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool, embedding: TokenEm
     form.packed = Packed(kernels, int8, parts=True)
     form.structure = form.packed.stack(stack, embedding)
     form.rotary = RotaryCache(blocks_of(stack)[0].self_attention.rotary)
-    form.hooks = [hooks for module in stack.layers.modules() for hooks in hooks_of(module)]
+    form.hooks = all_hooks(*stack.children())
     return cast(PackedEncoder, form)
 
 
