@@ -144,6 +144,24 @@ def test_a_forked_process_starts_threads_of_its_own() -> None:
     assert output_of(FORKED) == "0"
 
 
+LOCKED = """
+import os, signal
+from glassformer.native import library
+library.kernels()
+library._one_at_a_time.acquire()  # as another thread does while it asks for the kernels
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    os._exit(0 if library.kernels() is not None else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_process_forked_while_another_thread_loads_the_kernels_loads_them_too() -> None:
+    assert output_of(LOCKED) == "0"
+
+
 LIMITED = """
 import resource, torch
 from glassformer.native import ops

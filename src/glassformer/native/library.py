@@ -151,6 +151,16 @@ def loaded() -> Kernels:
 _one_at_a_time = threading.Lock()
 
 
+def _renew_lock() -> None:
+    """In a child process, whose copy of the lock another thread of the parent may have held."""
+    global _one_at_a_time
+    _one_at_a_time = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def _kernels_or_reason() -> Kernels | str:
     with _one_at_a_time:
         return _load_once()
