@@ -139,7 +139,7 @@ static void multiply_pv(
         multiply_pv_columns<2>(weights, score_stride, rows.data + d, rows.stride, low, high, results + d, stride);
     for (; d + LANES <= size; d += LANES)
         multiply_pv_columns<1>(weights, score_stride, rows.data + d, rows.stride, low, high, results + d, stride);
-    if (last) multiply_pv_columns<1>(weights, score_stride, last, LANES, low, high, results + d, stride);
+    if (d < size) multiply_pv_columns<1>(weights, score_stride, last, LANES, low, high, results + d, stride);
 }
 
 // to[j] += Σ_t weights[t][j] · rows[t], j in [low, high), for WIDTH vectors of columns; `rows` stay in registers.
