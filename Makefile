@@ -23,7 +23,8 @@ setup: .venv/.ready
 # import. Each of the two installations first says that the other no longer counts: it deletes the kernels and builds
 # others.
 define install
-$(INSTALL) torch & torch=$$!; $(INSTALL) --no-deps $(1) -e .; built=$$?; wait $$torch && exit $$built
+$(INSTALL) torch & torch=$$!; trap "kill $$torch" INT TERM; \
+	$(INSTALL) --no-deps $(1) -e .; built=$$?; wait $$torch && exit $$built
 $(INSTALL) glassformer $(2)
 endef
 

@@ -163,7 +163,7 @@ def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
 
 
 def all_hooks(*modules: nn.Module) -> list[Mapping[int, Any]]:
-    """The same of all modules in ``modules``; those that are registered later appear in them."""
+    """Registries of the hooks of ``modules`` and of all modules inside them, also of hooks registered later."""
     return [hooks for module in modules for part in module.modules() for hooks in hooks_of(part)]
 
 

@@ -79,7 +79,7 @@ except (RuntimeError, ValueError) as error:
         ),
         (
             "projection.cross_entropy(ones(5, 64).double(), torch.zeros(5, dtype=torch.long), 0.1)",
-            "ValueError: the kernel cannot read torch.float64 with the weights of this model; give float32 on a CPU",
+            "ValueError: the kernel cannot read hidden states of torch.float64 with these weights; give float32 hidden",
         ),
         (
             "stack(ones(2, 5, 64), Mask(allowed=ones(1, 1, 5, 5)))",

@@ -184,7 +184,7 @@ def test_bfloat16_reaches_the_loss_of_float32_weights() -> None:
     ]
     for loss in losses:
         loss.backward()
-    assert projection.computes(hidden) == loaded().bfloat16
+    assert projection.computes(hidden, target) == loaded().bfloat16
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=0)
     torch.testing.assert_close(given[0].grad, given[1].grad, rtol=0.05, atol=1e-3)
 
@@ -202,10 +202,12 @@ def test_weights_set_afterwards_may_lie_by_columns(part: str) -> None:
 
 def test_the_loss_reads_weights_by_columns_in_pytorch() -> None:
     made = model("encoder_decoder")
-    projection = accelerate(made).output_projection
-    assert projection.computes(torch.zeros(5, 64))
+    projection, hidden, target = accelerate(made).output_projection, torch.randn(5, 64), torch.arange(5)
+    assert projection.computes(hidden, target)
     made.output_projection.weight = nn.Parameter(torch.randn(64, 40).t())
-    assert not projection.computes(torch.zeros(5, 64))
+    assert not projection.computes(hidden, target)
+    losses = [projection_loss(each, hidden, target, 0.1).loss for each in (projection, made.output_projection)]
+    torch.testing.assert_close(*losses)
 
 
 def test_a_layer_converted_afterwards_raises_the_error_of_pytorch() -> None:
@@ -215,6 +217,19 @@ def test_a_layer_converted_afterwards_raises_the_error_of_pytorch() -> None:
     for each in (made, accelerated):
         with pytest.raises(RuntimeError, match="same dtype"):
             each(IDS, IDS)
+
+
+@pytest.mark.parametrize("change", ["shape", "device"])
+def test_weights_of_another_shape_or_device_raise_the_error_of_pytorch(change: str) -> None:
+    made = model("encoder_decoder")
+    accelerated, feed_forward = accelerate(made), made.encoder.layers[0].feed_forward
+    if change == "shape":
+        feed_forward.inner.weight = nn.Parameter(torch.zeros(64, 64))  # of 128 × 64
+    else:
+        feed_forward.to("meta")
+    for each in (made, accelerated):
+        with pytest.raises(RuntimeError):
+            each(IDS, IDS).sum().item()
 
 
 def test_a_search_of_a_model_converted_afterwards_is_pytorchs() -> None:

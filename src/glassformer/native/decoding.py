@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from glassformer.errors import ConfigError
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
@@ -73,7 +74,8 @@ class NativeState:
 
     def has_rows(self, rows: int) -> bool:
         """True if there are ``rows`` hypotheses, as many of each sentence."""
-        return len(self.beam_index) == rows and rows % max(1, len(self.first)) == 0
+        sentences = len(self.first)
+        return len(self.beam_index) == rows and (rows % sentences == 0 if sentences else rows == 0)
 
     def expand(self, rows: int) -> None:
         """Repeat each hypothesis, so that there are ``rows``."""
@@ -150,7 +152,7 @@ class _Decoder:
                 state.logits.data_ptr(),
                 torch.get_num_threads(),
             )
-        except (IndexError, MemoryError):
+        except BaseException:  # also of PyTorch's allocator, and Ctrl-C
             del state.keys_values[done:]
             raise
         return state.logits[:rows]
@@ -191,7 +193,17 @@ class _Form:
 
     model: Any
     hooks: list[Any]
-    """Registries of the hooks of all modules in the model: with one, ``begin`` is that of the model itself."""
+    """Registries of the hooks of all modules in the model."""
+    packed: Packed
+
+    def _begins(self, use_cache: bool, source_mask: Tensor) -> bool:
+        """True if the kernels begin a search, False if the model itself does.
+
+        Raises ``ConfigError`` for a hook in a form of int8, which the model itself does not compute.
+        """
+        if (hooks := any(self.hooks)) and self.packed.int8:
+            raise ConfigError("precision=int8 is not possible: the model has hooks; remove them")
+        return use_cache and not hooks and pads_behind(source_mask)
 
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         return self.model(*arguments, **more)
@@ -227,7 +239,7 @@ class NativeDecoder(_Form):
         use_cache: bool = True,
     ) -> Any:
         """Encode the source once. Without a cache, or with gaps in the source, return the state of ``model`` itself."""
-        if not use_cache or any(self.hooks) or not pads_behind(source_mask):
+        if not self._begins(use_cache, source_mask):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
@@ -287,7 +299,7 @@ class NativeGPT(_Form):
         """
         if source_mask.shape != source.shape:
             raise ValueError(f"the mask is {list(source_mask.shape)}, the prompts {list(source.shape)}; use one shape")
-        if not use_cache or any(self.hooks) or not pads_behind(source_mask):
+        if not self._begins(use_cache, source_mask):
             return self.model.begin(source, source_mask, use_cache)
         mask = source_mask[:, shared:]
         lengths = mask.sum(1)
@@ -311,7 +323,9 @@ class NativeGPT(_Form):
         return state
 
     def read(self, ids: list[int]) -> list[Tensor]:
-        """The memory of a prompt."""
+        """The memory of a prompt. Raises ``ConfigError`` if the model has hooks."""
+        if any(self.hooks):
+            raise ConfigError("the prompt cannot be read: the model has hooks; remove them")
         source = torch.tensor([ids])
         state: NativeState = self.begin(source, torch.ones_like(source, dtype=torch.bool))
         return state.memory

@@ -16,7 +16,7 @@ from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.gradients import scale_
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computable, computes_gradient, in_rows, random_seed, single_on_cpu
+from glassformer.native.ops import address, computable, computes_gradient, in_rows, random_seed
 from glassformer.native.shared_matrix import Use
 from glassformer.taps import has_hooks
 
@@ -50,7 +50,8 @@ class NativeEmbedding(TokenEmbedding):
         segment_table = None if self.segment is None else cast(Tensor, self.segment.weight)
         weights: tuple[Any, ...]
         weights = self.weight, table, segment_table, getattr(norm, "weight", None), getattr(norm, "bias", None)
-        if not single_on_cpu(self.weight) or not in_rows(weights, self.weight):
+        alike = in_rows(weights, torch.float32) and len({w.size(-1) for w in weights if w is not None}) == 1
+        if not alike or not ids.is_cpu or (segments is not None and not segments.is_cpu):
             return super().forward(ids, sentences, offset, segments)
         settings = EmbeddingSettings(self.scale, round(256 * cast(Dropout, self.dropout).rate), normalization)
         indices = ids, positions, segments, None if sentences is None else sentences != 0
@@ -149,30 +150,35 @@ class NativeOutputProjection(OutputProjection):
     use_weight: Use = Use()
     """Node of ``weight`` in the graph; another one in modules that share it."""
 
-    def computes(self, hidden: Tensor) -> bool:
-        """True if ``cross_entropy`` can read ``hidden`` and the weights, which may have been converted."""
-        read = single_on_cpu(self.weight) and in_rows((self.weight, self.bias), self.weight)
-        return read and hidden.is_cpu and computable(hidden.dtype)
+    def computes(self, hidden: Tensor, target: Tensor) -> bool:
+        """True if ``cross_entropy`` can read these tensors and the weights, which may have been replaced."""
+        return _readable(hidden, target, self.weight, self.bias)
 
     def cross_entropy(
         self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
     ) -> tuple[Tensor, Tensor]:
         """Label-smoothed cross-entropy and −log p of ``target``, sums over tokens in nats (``train.loss``).
 
-        Raises ``ValueError`` if the sizes do not fit each other, or not ``computes(hidden)``.
+        Raises ``ValueError`` if the sizes do not fit each other, or if ``computes(hidden, target)`` is False.
         """
-        if hidden.shape != (len(target), self.weight.size(1)) or target.dim() != 1:
+        weight = self.use_weight(self.weight)
+        if hidden.shape != (len(target), weight.size(1)) or target.dim() != 1:
             raise ValueError(
                 f"hidden {list(hidden.shape)} and targets {list(target.shape)} do not fit each other "
-                f"or d_model={self.weight.size(1)}"
+                f"or d_model={weight.size(1)}"
             )
-        if not self.computes(hidden):
+        if not _readable(hidden, target, weight, self.bias):
             raise ValueError(
-                f"the kernel cannot read {hidden.dtype} with the weights of this model; give float32 on a CPU"
+                f"the kernel cannot read hidden states of {hidden.dtype} with these weights; give float32 hidden "
+                "states and contiguous float32 weights on a CPU"
             )
-        weight = self.use_weight(self.weight)
         loss, nll = _CrossEntropy.apply(hidden, weight, self.bias, target, smoothing)
         return loss, nll
+
+
+def _readable(hidden: Tensor, target: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    fits = in_rows((weight, bias), torch.float32) and (bias is None or bias.shape == weight.shape[:1])
+    return fits and hidden.is_cpu and target.is_cpu and computable(hidden.dtype)
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -57,13 +57,12 @@ def single_on_cpu(*tensors: Tensor) -> bool:
     return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
 
 
-def in_rows(weights: Iterable[Tensor | None], like: Tensor) -> bool:
-    """True if ``weights`` have the type and the device of ``like``, and are contiguous; None is a missing one.
+def in_rows(weights: Iterable[Tensor | None], dtype: torch.dtype) -> bool:
+    """True if ``weights`` are contiguous and of ``dtype`` on a CPU; None is a missing one.
 
     They may have been converted, moved or parametrized since the model was accelerated.
     """
-    dtype, on_cpu = like.dtype, like.is_cpu
-    return all(w is None or (w.dtype == dtype and w.is_cpu == on_cpu and w.is_contiguous()) for w in weights)
+    return all(w is None or (w.dtype == dtype and w.is_cpu and w.is_contiguous()) for w in weights)
 
 
 def check_boolean(mask: Tensor) -> None:

@@ -72,7 +72,7 @@ class NativeStack(Stack):
         modules = [part for block in self.layers for _, part in parts_of(block)]
         modules += [] if self.final_norm is None else [self.final_norm]
         weights = [weight for part in modules for weight in _weights_of(part)]
-        if not in_rows(weights, cast(Tensor, weights[0])):
+        if not self._reads(weights, x.size(-1)):
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         state = CallState(rates, recorded)
         result: Any = _Stack.apply(self.settings, state, (dense, memory_dense), tables, selected, x, memory, *weights)
@@ -107,8 +107,16 @@ class NativeStack(Stack):
             return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
-        alike = memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
+        alike = (
+            memory.is_cpu and memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
+        )
         return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
+
+    def _reads(self, weights: Sequence[Tensor | None], d_model: int) -> bool:
+        """True if the kernel can read these weights: they may be other ones than when the stack was made."""
+        shapes = _shapes(self.settings, d_model, len(self.layers))
+        alike = len(weights) == len(shapes) and in_rows(weights, cast(Tensor, weights[0]).dtype)
+        return alike and all(w is None or w.shape == shape for w, shape in zip(weights, shapes, strict=True))
 
     def _ends_as_set(self, dtype: torch.dtype) -> bool:
         """True if the final norm is still like that of the settings, and has this type."""
@@ -323,6 +331,24 @@ def _address_indices(parts: tuple[str, ...], n_layers: int) -> tuple[int, ...]:
         for name in ("weight", "bias")
     ]
     return tuple((i * layer + offset) // sizeof(c_void_p) for i in range(n_layers) for offset in offsets)
+
+
+@functools.cache
+def _shapes(settings: StackSettings, d_model: int, n_layers: int) -> tuple[tuple[int, ...], ...]:
+    """Shapes of weight and bias of each part, in the order in which they are passed."""
+    (heads, kv_heads), (d_k, d_v) = settings.heads, settings.widths
+    widths = dict(zip(abi.Layer.SELF, (heads * d_k, kv_heads * d_k, kv_heads * d_v, d_model), strict=True))
+    widths |= dict(zip(abi.Layer.CROSS, widths.values(), strict=True))
+    widths |= dict(zip(abi.Layer.FEED_FORWARD, (settings.d_ff, settings.d_ff, d_model), strict=True))
+    inputs = dict.fromkeys((abi.Layer.SELF[-1], abi.Layer.CROSS[-1]), heads * d_v)
+    inputs[abi.Layer.FEED_FORWARD[-1]] = settings.d_ff
+    norm = ((d_model,), (d_model,))
+    layer = [
+        shape
+        for part in settings.parts
+        for shape in (norm if part in abi.Layer.NORMS else ((widths[part], inputs.get(part, d_model)), (widths[part],)))
+    ]
+    return (*layer * n_layers, *(() if settings.final_norm is None else norm))
 
 
 def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:

@@ -56,7 +56,7 @@ def projection_loss(
     smoothing: float,
 ) -> Loss:
     """The loss of ``projection(hidden)`` against ``target``, in one kernel where the projection has one."""
-    if isinstance(projection, NativeOutputProjection) and projection.computes(hidden):
+    if isinstance(projection, NativeOutputProjection) and projection.computes(hidden, target):
         return Loss(*projection.cross_entropy(hidden, target, smoothing))
     return projected_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)
 
