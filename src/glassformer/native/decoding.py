@@ -348,9 +348,7 @@ class NativeGPT(_Form):
 
     def search_beams(self, state: Any, beams: Beams, rules: BeamRules, most: int) -> BeamResult | None:
         """Take steps as ``NativeDecoder`` does; None also if prompts have different lengths."""
-        if not isinstance(state, NativeState) or not state.has_rows(beams.total.numel()):
-            return None
-        if state.same_length is None:
+        if not isinstance(state, NativeState) or state.same_length is None or not state.has_rows(beams.total.numel()):
             return None
         done, position = state.shared + len(state.keys_values) + state.same_length, self.model.embedding.position
         most = steps_within(position, done, most)

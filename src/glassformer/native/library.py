@@ -152,7 +152,7 @@ _one_at_a_time = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """In a child process, whose copy of the lock another thread of the parent may have held."""
+    """Make a new lock in a child process: another thread may have held the old one at the fork."""
     global _one_at_a_time
     _one_at_a_time = threading.Lock()
 

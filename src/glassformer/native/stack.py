@@ -103,14 +103,12 @@ class NativeStack(Stack):
         The processor must also compute in this type, and ``x`` have the width of the stack.
         """
         weight = cast(Block, self.layers[0]).feed_forward.inner.weight
-        if x.size(-1) != weight.size(1) or not computable(weight.dtype) or not self._ends_as_set(weight.dtype):
+        if x.size(-1) != weight.size(1) or not computable(weight.dtype) or not self._ends_as_set():
             return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
-        alike = (
-            memory.is_cpu and memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
-        )
-        return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
+        alike = memory.dtype == weight.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
+        return alike and memory.is_cpu and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
 
     def _reads(self, weights: Sequence[Tensor | None], d_model: int) -> bool:
         """True if the kernel can read these weights: they may be other ones than when the stack was made."""
@@ -118,12 +116,12 @@ class NativeStack(Stack):
         alike = len(weights) == len(shapes) and in_rows(weights, cast(Tensor, weights[0]).dtype)
         return alike and all(w is None or w.shape == shape for w, shape in zip(weights, shapes, strict=True))
 
-    def _ends_as_set(self, dtype: torch.dtype) -> bool:
-        """True if the final norm is still like that of the settings, and has this type."""
+    def _ends_as_set(self) -> bool:
+        """True if the final norm is still like that of the settings."""
         norm = self.final_norm
         if norm is None:
             return self.settings.final_norm is None
-        return norm_settings(norm) == self.settings.final_norm is not None and norm.weight.dtype == dtype
+        return norm_settings(norm) == self.settings.final_norm is not None
 
     def _selects(self, tokens: Tensor | None) -> bool:
         """True if the kernel computes this selection. PyTorch selects otherwise, and refuses what is not an index."""
