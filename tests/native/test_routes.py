@@ -1,7 +1,7 @@
 """Routes: the engine of every part of a model, and the reason; engines that cannot compute it are refused."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -186,7 +186,8 @@ def test_bfloat16_reaches_the_loss_of_float32_weights() -> None:
         loss.backward()
     assert projection.computes(hidden, target) == loaded().bfloat16
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=0)
-    torch.testing.assert_close(given[0].grad, given[1].grad, rtol=0.05, atol=1e-3)
+    found, expected = (cast(Tensor, each.grad).float() for each in given)
+    assert (found - expected).norm() <= 0.01 * expected.norm()  # some entries cancel to rounding errors of their terms
 
 
 @pytest.mark.parametrize(
