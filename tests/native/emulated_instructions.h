@@ -67,6 +67,16 @@ static inline __m512i emulated_widen(__m256i bytes) {
     memcpy(&result, y, 64);
     return result;
 }
+#define _mm512_cvtepi8_epi32 emulated_widen_to_ints
+static inline __m512i emulated_widen_to_ints(__m128i bytes) {
+    int8_t x[16];
+    int32_t y[16];
+    __m512i result;
+    memcpy(x, &bytes, 16);
+    for (int i = 0; i < 16; i++) y[i] = x[i];
+    memcpy(&result, y, 64);
+    return result;
+}
 #define _mm512_load_si512 emulated_load_aligned
 static inline __m512i emulated_load_aligned(const void* from) {
     __m512i result;

@@ -18,10 +18,10 @@ struct Head {
     std::vector<T> last_k, last_v;  // columns of the last, incomplete vector
     std::vector<float> rows, results, d_k, d_v;
     std::vector<float> weights, dropped, d_weights;  // [TILE, score_stride]
-    std::vector<uint8_t> mask_row;                   // [score_stride]
-    int64_t score_stride;
-    std::vector<Range> ranges;  // one for each tile
-    int64_t ranges_of;          // index of the sequence
+    std::vector<uint8_t> mask_rows;                  // [TILE, score_stride]
+    int64_t score_stride, mask_stride;               // mask_stride: 0 if all queries of a tile have the same mask
+    std::vector<Range> ranges;                       // one for each tile
+    int64_t ranges_of;                               // index of the sequence
 };
 
 // Range of keys from the first to the last one visible to any of the TILE queries from i on.
@@ -46,19 +46,27 @@ static void update_ranges(const Attention& a, int64_t b, int64_t h, Head<T>& w) 
     w.ranges_of = b;
 }
 
-// Copy one byte for each key of `range`: 1 if visible to query i. Zeros pad the last vector.
-static void copy_mask_row(const Attention& a, const uint8_t* mask, int64_t i, Range range, uint8_t* mask_row) {
-    const uint8_t* row = mask + i * a.mask_query;
-    if (!mask) std::fill(mask_row + range.low, mask_row + range.high, 1);
-    else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, mask_row + range.low);
-    else
-        for (int64_t j = range.low; j < range.high; j++) mask_row[j] = row[j * a.mask_key];
-    std::fill(mask_row + range.high, mask_row + range.high + LANES, 0);
+// Copy one byte for each key of `range`, 1 if visible, for each query of the tile from i on, or once if all queries have
+// the same mask. Zeros pad the last vector. It is called before the products: a vector that is read right after its
+// bytes were written, a few at a time, waits for them.
+template <class T>
+static void copy_mask_rows(const Attention& a, const uint8_t* mask, int64_t i, Range range, Head<T>& w) {
+    const bool alike = !mask || a.mask_query == 0;
+    w.mask_stride = alike ? 0 : w.score_stride;
+    for (int64_t t = 0; t < (alike ? 1 : std::min<int64_t>(TILE, a.queries - i)); t++) {
+        const uint8_t* row = mask + (i + t) * a.mask_query;
+        uint8_t* to = w.mask_rows.data() + t * w.mask_stride;
+        if (!mask) std::fill(to + range.low, to + range.high, 1);
+        else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, to + range.low);
+        else
+            for (int64_t j = range.low; j < range.high; j++) to[j] = row[j * a.mask_key];
+        std::fill(to + range.high, to + range.high + LANES, 0);
+    }
 }
 
 // Scaled scores from key j on, −∞ for masked keys.
 static inline Floats visible_scores(const float* scores, const uint8_t* mask_row, int64_t j, float scale) {
-    const Ints visible = __builtin_convertvector(*reinterpret_cast<const Bytes*>(mask_row + j), Ints) != 0;
+    const Ints visible = widened(mask_row + j) != 0;
     return visible ? load(scores + j) * scale : broadcast(-INFINITY);
 }
 
@@ -124,11 +132,11 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, const T* la
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
         const int64_t count = std::min<int64_t>(TILE, a.queries - i);
+        copy_mask_rows(a, mask, i, range, w);
         multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
         for (int64_t t = 0; t < count; t++) {
             float* weights = w.weights.data() + t * w.score_stride;
-            copy_mask_row(a, mask, i + t, range, w.mask_row.data());
-            a.log_sums[first + i + t] = normalize_scores(range, w.mask_row.data(), scale, weights);
+            a.log_sums[first + i + t] = normalize_scores(range, w.mask_rows.data() + t * w.mask_stride, scale, weights);
             if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
         multiply_pv(w.weights.data(), w.score_stride, v, last_v, a.d_v, range.low, range.high, w.results.data());
@@ -165,6 +173,7 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* l
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
+        copy_mask_rows(a, mask, i, range, w);
         multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
         multiply_tile(d_context, i, a.queries, a.d_v, w.v_transposed, range, w, w.d_weights.data());
         for (int64_t t = 0; t < TILE; t++) {
@@ -174,8 +183,7 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* l
                 for (float* row : {weights, dropped, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
                 continue;
             }
-            copy_mask_row(a, mask, i + t, range, w.mask_row.data());
-            restore_weights(range, w.mask_row.data(), scale, a.log_sums[first + i + t], weights);
+            restore_weights(range, w.mask_rows.data() + t * w.mask_stride, scale, a.log_sums[first + i + t], weights);
             if (a.threshold) {
                 drop_weights(a, before + first + i + t, range, weights, dropped);
                 drop_weights(a, before + first + i + t, range, d_weights, d_weights);
@@ -213,7 +221,7 @@ static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t h
         thread_local int64_t prepared_for = 0;
         if (prepared_for != call) {
             work.score_stride = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
-            work.mask_row.resize(work.score_stride);
+            work.mask_rows.resize(TILE * work.score_stride);
             for (auto* rows : {&work.weights, &work.dropped, &work.d_weights})
                 rows->assign(TILE * work.score_stride, 0.0f);
             prepared_for = call;

@@ -34,12 +34,12 @@ struct Rows {
     }
 };
 
-// Copy one row; zeros fill it up to `width` entries.
+// Copy one row; zeros fill it up to `width` entries, full vectors.
 template <class T>
 static void copy_row(const T* row, int64_t size, int64_t width, float* to) {
     int64_t d = 0;
     for (; d + LANES <= size; d += LANES) store(to + d, read(row + d));
-    for (; d < width; d++) to[d] = d < size ? single(row[d]) : 0.0f;
+    for (; d < width; d += LANES) store(to + d, read_first(row + d, size - d));
 }
 
 // Copy `count` of `rows` rows from i on, `width` entries each; rows beyond the last are 0.
@@ -57,7 +57,11 @@ static void copy_rows(
 // Store rows from a buffer whose row stride is padded to full vectors.
 template <class T>
 static void put_rows(const float* from, int64_t i, int64_t count, int64_t size, const Rows<T>& to) {
-    for (int64_t t = 0; t < count; t++) put(from + t * padded(size, LANES), size, to[i + t]);
+    for (int64_t t = 0; t < count; t++, from += padded(size, LANES)) {
+        int64_t d = 0;
+        for (; d + LANES <= size; d += LANES) write(to[i + t] + d, load(from + d));
+        if (d < size) write_first(to[i + t] + d, size - d, load(from + d));
+    }
 }
 
 // Columns after the last full vector of each row, filled with zeros to a vector; null if there are none.
@@ -65,8 +69,8 @@ template <class T>
 static const T* last_columns(const Rows<T>& rows, int64_t count, int64_t size, std::vector<T>& to) {
     const int64_t full = size / LANES * LANES;
     if (full == size) return nullptr;
-    to.assign(count * LANES, T{});
-    for (int64_t i = 0; i < count; i++) std::copy(rows[i] + full, rows[i] + size, to.data() + i * LANES);
+    to.resize(count * LANES);
+    for (int64_t i = 0; i < count; i++) write(to.data() + i * LANES, read_first(rows[i] + full, size - full));
     return to.data();
 }
 

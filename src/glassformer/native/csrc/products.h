@@ -63,7 +63,7 @@ static auto packing_columns(const Operand& b, int64_t columns, int64_t depth, Sp
                 const int64_t count = columns - column, below = 2 * step + 1 < depth ? count : 0;
                 Split* panel = to + column / PANEL * PANEL * steps + step * PANEL;
                 put_split(
-                    load_first(upper + column, count), load_first(upper + b.along + column, below),
+                    read_first(upper + column, count), read_first(upper + b.along + column, below),
                     panel->parts + column % PANEL, PANEL
                 );
             }
@@ -81,10 +81,6 @@ static auto packing_columns(const Operand& b, int64_t columns, int64_t depth, Sp
                 pack_split_square(square.numbers[0], SQUARE_STEPS, count, panel, column % PANEL);
             }
     });
-}
-
-static inline void store_first(float* to, int64_t count, Floats values) {
-    _mm512_mask_storeu_ps(to, static_cast<__mmask16>(count >= LANES ? 0xffff : (1 << count) - 1), (__m512)values);
 }
 
 // `count` rows of the result from `first` on.
@@ -105,10 +101,10 @@ static void multiply_rows(
         for (int64_t row = 0; row < count; row++, to += p.columns, sums += PANEL)
             for (int64_t j = 0; j < width; j += LANES) {
                 const int64_t lanes = width - j;
-                const Floats before = packing.first_step ? load_first(to + j, lanes)
-                                      : bias             ? load_first(bias + j, lanes)
+                const Floats before = packing.first_step ? read_first(to + j, lanes)
+                                      : bias             ? read_first(bias + j, lanes)
                                                          : Floats{};
-                store_first(to + j, lanes, load(sums + j) + before);
+                write_first(to + j, lanes, load(sums + j) + before);
             }
     });
 }

@@ -35,6 +35,17 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 #define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 
+// LANES bytes as ints. GCC 12 compiles __builtin_convertvector to 21 instructions here with AVX2, to 49 with AVX-512.
+static inline Ints widened(const void* bytes) {
+#if LANES == 16
+    return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(bytes)));
+#elif defined(__AVX2__)
+    return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(bytes)));
+#else
+    return __builtin_convertvector(*static_cast<const Bytes*>(bytes), Ints);
+#endif
+}
+
 // Reduce lanes i and i + half until one is left, always in the same order. A rotation of the lanes changes no bit: sums
 // of attention begin at the first visible key of a tile, and so at another lane with another size of tiles.
 #if LANES == 16
@@ -193,6 +204,36 @@ static inline void put_single(uint16_t* to, float value) {
     *to = halves[0];
 }
 
+// The first `count` of LANES numbers, zeros behind them.
+template <class Unit>
+static inline Floats read_first(const Unit* from, int64_t count) {
+    Floats values = {};
+    for (int64_t i = 0; i < std::min<int64_t>(count, LANES); i++) values[i] = single(from[i]);
+    return values;
+}
+
+// Store the first `count` lanes.
+template <class Unit>
+static inline void write_first(Unit* to, int64_t count, Floats values) {
+    Unit lanes[LANES];
+    write(lanes, values);
+    for (int64_t i = 0; i < std::min<int64_t>(count, LANES); i++) to[i] = lanes[i];
+}
+
+#if LANES == 16
+static inline __mmask16 first_lanes(int64_t count) {
+    return static_cast<__mmask16>(count >= LANES ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
+}
+
+static inline Floats read_first(const float* from, int64_t count) {
+    return (Floats)_mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+
+static inline void write_first(float* to, int64_t count, Floats values) {
+    _mm512_mask_storeu_ps(to, first_lanes(count), (__m512)values);
+}
+#endif
+
 template <class Unit>
 static inline float dot(const float* a, const Unit* b, int count) {
     Floats total = {};
@@ -220,5 +261,5 @@ static inline void put(const uint16_t* from, int64_t count, float* to) {
 static inline void put(const float* from, int64_t count, uint16_t* to) {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) write(to + i, load(from + i));
-    for (; i < count; i++) put_single(to + i, from[i]);
+    if (i < count) write_first(to + i, count - i, read_first(from + i, count - i));
 }

@@ -77,12 +77,6 @@ static inline void pack_split_square(const float* from, int64_t stride, int64_t 
     }
 }
 
-// The first `count` of LANES numbers, zeros behind them.
-static inline Floats load_first(const float* from, int64_t count) {
-    const auto mask = static_cast<__mmask16>(count >= LANES ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
-    return (Floats)_mm512_maskz_loadu_ps(mask, from);
-}
-
 // LANES rows of SQUARE_STEPS entries, of an operand of any strides; zeros behind its `rows` and `steps`.
 struct Square {
     float numbers[LANES][SQUARE_STEPS];

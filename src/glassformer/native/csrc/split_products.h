@@ -12,7 +12,7 @@ static TileRows<Split> split_rows(const Operand& a, int64_t rows, int64_t depth)
         const float* from = a.data + row * a.across;
         for (int64_t at = 0; at < depth; at += SQUARE_STEPS)
             put_split_row(
-                load_first(from + at, depth - at), load_first(from + at + LANES, depth - at - LANES),
+                read_first(from + at, depth - at), read_first(from + at + LANES, depth - at - LANES),
                 to + row * across + at / 2, next_part
             );
     }

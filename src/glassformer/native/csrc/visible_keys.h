@@ -68,8 +68,7 @@ private:
     std::vector<int8_t> dense_;
 
     Ints dense_lanes(int64_t query, int64_t key) const {
-        const int8_t* at = dense_.data() + key * low_.size() + query;
-        return __builtin_convertvector(*reinterpret_cast<const Bytes*>(at), Ints) != 0;
+        return widened(dense_.data() + key * low_.size() + query) != 0;
     }
 
     // From the first to the last visible key; `ranges` becomes false if a key between them is invisible.
