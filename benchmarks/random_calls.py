@@ -7,9 +7,10 @@ A call must return what PyTorch returns, to the tolerance of its kernel, or rais
 where an invalid size happens to be one that PyTorch broadcasts); ``refused`` counts those. Errors are relative to the
 largest expected number, at least 1. Two results may round apart, in bfloat16, in int8 or where the terms of a long sum
 cancel; ``rounded`` counts those beyond the tolerance that are at most ``ROUNDING`` times as far from a more precise
-result as PyTorch's; in bfloat16 stacks as PyTorch's for arguments that differ by 2⁻⁹: gradients of ReLU jump where its
-input is almost 0. Entries that are not finite must be the same ones, unless a mask hides keys: the kernels skip those,
-PyTorch multiplies by 0. Where PyTorch cannot reshape an empty tensor, a finite result is enough.
+result as PyTorch's, or by 10⁻⁷ for each term of a sum that the kernel adds one by one; in bfloat16 stacks as PyTorch's
+for arguments that differ by 2⁻⁹: gradients of ReLU jump where its input is almost 0. Entries that are not finite must
+be the same ones, unless a mask hides keys: the kernels skip those, PyTorch multiplies by 0. Where PyTorch cannot
+reshape an empty tensor, a finite result is enough.
 
 Every kernel runs in a process of its own, so that a crash ends this kernel only. Prints a table; for each failure the
 command that repeats the call, and exits with 1. The arguments themselves are in the modules ``random_training``,
@@ -164,7 +165,7 @@ def compare(call: Call, count: Count) -> None:
         if error > call.tolerance and call.precise is not None:
             exact, others = call.precise()[index].double(), [other, *(each()[index] for each in call.nearby)]
             usual = max(error_of(each.double(), exact, hides) for each in others)
-            if error_of(one.double(), exact, hides) <= ROUNDING * usual:
+            if error_of(one.double(), exact, hides) <= max(ROUNDING * usual, 1e-7 * call.longest_sum):
                 count.rounded += 1
                 continue
         count.largest_error = max(count.largest_error, error)

@@ -184,10 +184,10 @@ def draw_embedding(rng: Draw) -> Call:
     ids, segments = laid_out(rng, ids), None if segments is None else laid_out(rng, segments)
     results = [lambda form=form: embedded(form, ids, sentences, segments) for form in (native, module)]
     what = f"{list(ids.shape)} of {vocabulary}, {None if sentences is None else sentences.dtype}, {module}"
-    # One row of the matrix, or one position, may receive thousands of gradients of either sign. The kernel adds them
-    # one by one, so that the error grows with their number; PyTorch adds those of a position in groups.
+    # One row of the matrix, or one position, may receive thousands of gradients of either sign. PyTorch adds those of a
+    # position in groups.
     precise = lambda: embedded(copy.deepcopy(module).double(), ids, sentences, segments)  # noqa: E731
-    return Call(*results, 1e-4 + 1e-7 * ids.numel(), what, precise=precise)
+    return Call(*results, 1e-4, what, precise=precise, longest_sum=ids.numel())
 
 
 def embedded(form: nn.Module, ids: Tensor, sentences: Tensor | None, segments: Tensor | None) -> list[Tensor]:
