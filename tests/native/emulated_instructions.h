@@ -57,23 +57,15 @@ static inline __m512i emulated_madd(__m512i a, __m512i b) {
     for (int i = 0; i < 16; i++) a[i] = x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
     return a;
 }
-#define _mm512_cvtepi8_epi16 emulated_widen
-static inline __m512i emulated_widen(__m256i bytes) {
-    int8_t x[32];
-    int16_t y[32];
+#define _mm512_cvtepi8_epi16 emulated_widen<int16_t>
+#define _mm512_cvtepi8_epi32 emulated_widen<int32_t>
+template <class Wide, class Bytes>
+static inline __m512i emulated_widen(Bytes bytes) {
+    int8_t x[sizeof bytes];
+    Wide y[sizeof bytes];
     __m512i result;
-    memcpy(x, &bytes, 32);
-    for (int i = 0; i < 32; i++) y[i] = x[i];
-    memcpy(&result, y, 64);
-    return result;
-}
-#define _mm512_cvtepi8_epi32 emulated_widen_to_ints
-static inline __m512i emulated_widen_to_ints(__m128i bytes) {
-    int8_t x[16];
-    int32_t y[16];
-    __m512i result;
-    memcpy(x, &bytes, 16);
-    for (int i = 0; i < 16; i++) y[i] = x[i];
+    memcpy(x, &bytes, sizeof bytes);
+    for (size_t i = 0; i < sizeof bytes; i++) y[i] = x[i];
     memcpy(&result, y, 64);
     return result;
 }
