@@ -59,6 +59,28 @@ def test_the_kernel_takes_pytorchs_step(tiny: TinyRun, tmp_path: Path, kind: str
             assert (found[each] - tensor).norm() <= tolerance * tensor.norm() + 1e-9, (name, each)
 
 
+@pytest.mark.parametrize("kind", ["decoupled", "accumulating"])
+def test_the_kernel_raises_the_version_of_each_tensor_that_it_writes(tiny: TinyRun, tmp_path: Path, kind: str) -> None:
+    state, run = build(tiny.config(SETTINGS[kind])), RunFolder.create(tmp_path / "run")
+    train_step(state, run)
+    tensors = [each for same in state.weights for each in same if each is not None]
+    before = [(each.clone(), each._version) for each in tensors]
+    train_step(state, run)
+    written = [each for each, (values, _) in zip(tensors, before, strict=True) if not torch.equal(each, values)]
+    assert len(written) > 20
+    for each, (values, version) in zip(tensors, before, strict=True):
+        assert torch.equal(each, values) or each._version > version
+
+
+def test_a_gradient_with_weights_before_the_kernels_step_is_refused(tiny: TinyRun, tmp_path: Path) -> None:
+    state = build(tiny.config(SETTINGS["adam"]))
+    weight = state.weights[0][0]
+    squared = (weight * weight).sum()
+    train_step(state, RunFolder.create(tmp_path / "run"))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        squared.backward()
+
+
 class BothUpdates:
     """The update of the kernel and that of PyTorch from the same state; training goes on from the latter."""
 

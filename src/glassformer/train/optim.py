@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import increment_version
 from torch.optim.adam import adam
 
 from glassformer.errors import ConfigError
@@ -185,6 +186,8 @@ class NativeUpdate:
         call.epsilon, call.ema_rate = config.epsilon, 1 - self.state.average_decay
         call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
         self.kernels.update(call)
+        written = [each for same, _ in self.weights for each in same if each is not None]
+        increment_version(written)  # as PyTorch's update does: a search from packed weights is then refused
 
 
 def _moments(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Tensor]:
