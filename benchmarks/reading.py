@@ -76,7 +76,7 @@ def step(data: Path, engine: str, folder: Path) -> list[str]:
 def cpp() -> list[str]:
     """Files of C++ in which the functions of a training step are, by the includes."""
     (folder,) = {path.parent for path in SOURCE.rglob("train_stack.cpp")}
-    included, waiting = set[str](), list(STEP_UNITS)
+    included, waiting = set[str](), [name for name in STEP_UNITS if (folder / name).exists()]
     while waiting:
         if (name := waiting.pop()) not in included:
             included.add(name)
@@ -84,8 +84,16 @@ def cpp() -> list[str]:
     return sorted(included)
 
 
-STEP_UNITS = ("optimizer.cpp", "train_loss.cpp", "train_stack.cpp")
-"""Translation units that a training step calls."""
+STEP_UNITS = (
+    "attention.cpp",
+    "embedding.cpp",
+    "optimizer.cpp",
+    "stack_backward.cpp",
+    "stack_forward.cpp",
+    "train_loss.cpp",
+    "train_stack.cpp",
+)
+"""Translation units that a training step calls; earlier versions lack some."""
 
 
 def places(pattern: str) -> dict[str, int]:

@@ -17,6 +17,7 @@ from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import loaded
 from glassformer.native.ops import NativeLinear, NativeRotary, attention, product
 from glassformer.native.embedding import NativeOutputProjection
+from glassformer.native.gradients import add_
 ones = torch.ones
 projection = NativeOutputProjection(9, 64, False)
 sizes = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 64, "vocab_size": 9, "max_length": 8}
@@ -24,7 +25,7 @@ gpt = NativeGPT(GPT(GPTConfig.parse(sizes)).eval(), loaded())
 stack = accelerate(GPT(GPTConfig.parse(sizes)).train()).decoder
 try:
     print(eval(sys.argv[1]))
-except (RuntimeError, ValueError) as error:
+except (IndexError, RuntimeError, ValueError) as error:
     print(f"{type(error).__name__}: {error}")
 """
 
@@ -84,6 +85,15 @@ except (RuntimeError, ValueError) as error:
         (
             "stack(ones(2, 5, 64), Mask(allowed=ones(1, 1, 5, 5)))",
             "ValueError: the mask is torch.float32; give booleans, True for what may be seen",
+        ),
+        (
+            "add_(ones(3, 4), torch.sparse_coo_tensor([[5]], ones(1, 4), (3, 4), check_invariants=False, "
+            "is_coalesced=True))",
+            "IndexError: a row is outside the matrix",
+        ),
+        (
+            "stack(ones(2, 5, 64), selected=torch.tensor([10]))",
+            "IndexError: a selected token is outside the 2 × 5 tokens of the batch",
         ),
         ("NativeLinear(0, 3, bias=False)(ones(200, 0)).shape", "torch.Size([200, 3])"),
         ("NativeLinear(5, 0, bias=False)(ones(200, 5).requires_grad_()).sum().backward()", "None"),

@@ -35,7 +35,7 @@ class Linear(Structure):
 
 
 class Layer(Structure):
-    """One block; missing parts are null. Inference merges some products (see layer.h)."""
+    """One block; missing parts are null. Inference merges some products (see arguments.h)."""
 
     NORMS = ("self_norm", "cross_norm", "feed_forward_norm")
     SELF = ("query", "key", "value", "output")
@@ -44,12 +44,19 @@ class Layer(Structure):
     _fields_ = (*((name, Norm) for name in NORMS), *((name, Linear) for name in (*SELF, *CROSS, *FEED_FORWARD)))
 
 
-class PackedStack(Structure):
-    """N blocks with the embedding before them. ``n_heads`` to ``d_v`` describe the heads."""
+class Heads(Structure):
+    """Numbers of heads of queries and of keys and values; widths of a query or key, and of a value."""
 
-    HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v")
+    _fields_ = tuple((name, c_int32) for name in ("count", "kv_count", "d_k", "d_v"))
+
+
+class PackedStack(Structure):
+    """N blocks with the embedding before them."""
+
     _fields_ = (
-        *((name, c_int32) for name in ("layers", "d_model", *HEADS, "pre_norm", "activation", "gated")),
+        *((name, c_int32) for name in ("layers", "d_model")),
+        ("heads", Heads),
+        *((name, c_int32) for name in ("pre_norm", "activation", "gated")),
         ("layer", POINTER(Layer)),
         ("final_norm", Norm),
         ("embedding", c_void_p),
@@ -66,7 +73,7 @@ class RotaryTables(Structure):
 
 
 class DecoderCache(Structure):
-    """Key–value cache of the hypotheses; see decoding.h."""
+    """Key–value cache of the hypotheses; see arguments.h."""
 
     _fields_ = (
         ("steps", c_int64),
@@ -90,7 +97,7 @@ class Operand(Structure):
 
 
 class MatrixProduct(Structure):
-    """``result = a · b + bias``; see products.h."""
+    """``result = a · b + bias``; see products.cpp."""
 
     _fields_ = (
         *((name, c_int64) for name in ("rows", "columns", "depth")),
@@ -108,14 +115,21 @@ class Sequences(Structure):
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "position")))
 
 
-class Attention(Structure):
-    """Tensors and sizes of one call of attention; see attention.h."""
+class DenseMask(Structure):
+    """1 for visible pairs of query and key, with strides (0 for a broadcast axis); or null, if all are."""
 
+    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
+
+
+class Attention(Structure):
+    """Tensors and sizes of one call of attention; see attention.cpp."""
+
+    GRADIENTS = ("q_gradient", "k_gradient", "v_gradient", "context_gradient")
     _fields_ = (
-        *((name, c_int64) for name in ("batch", "heads", "queries", "keys", "d_k", "d_v")),
-        *((name, Sequences) for name in ("q", "k", "v", "context", "d_q", "d_k_", "d_v_", "d_context")),
-        ("mask", c_void_p),
-        *((name, c_int64) for name in ("mask_batch", "mask_head", "mask_query", "mask_key")),
+        *((name, c_int64) for name in ("batch", "queries", "keys")),
+        ("heads", Heads),
+        *((name, Sequences) for name in ("q", "k", "v", "context", *GRADIENTS)),
+        ("mask", DenseMask),
         ("log_sums", c_void_p),
         ("seed", c_uint64),
         ("threshold", c_int32),
@@ -123,13 +137,11 @@ class Attention(Structure):
         ("threads", c_int64),
         ("cu_seqlens_q", c_void_p),
         ("cu_seqlens_k", c_void_p),
-        ("queries_before", c_int64),
-        ("kv_heads", c_int64),
     )
 
 
 class Embedding(Structure):
-    """Tensors and sizes of an embedding; see embedding.h."""
+    """Tensors and sizes of an embedding; see embedding.cpp."""
 
     _fields_ = (
         *((name, c_int64) for name in ("tokens", "d_model")),
@@ -149,35 +161,28 @@ class Rotation(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("batch", "heads", "length", "size")),
-        ("from_", Sequences),
-        ("to", Sequences),
-        ("cosines", c_void_p),
-        ("sines", c_void_p),
+        ("x", Sequences),
+        ("y", Sequences),
+        ("tables", RotaryTables),
         ("bfloat16", c_int32),
         ("threads", c_int64),
         ("cu_seqlens", c_void_p),
     )
 
 
-class TrainingMask(Structure):
-    """1 for allowed pairs of query and key, with strides (0 for a broadcast axis); or null."""
-
-    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
-
-
 class TrainingStack(Structure):
-    """Tensors and sizes of a stack in training; see stack_layout.h."""
+    """Tensors and sizes of a stack in training; see arguments.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "heads", "d_ff")),
-        *((name, c_int64) for name in ("kv_heads", "d_k", "d_v")),
+        *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "d_ff")),
+        ("heads", Heads),
         ("layer", POINTER(Layer)),
         ("x", c_void_p),
         ("memory", c_void_p),
-        ("mask", TrainingMask),
-        ("memory_mask", TrainingMask),
-        *((name, c_void_p) for name in ("cosines", "sines", "inverse_sines", "result", "saved", "d_result", "d_x")),
-        ("d_memory", c_void_p),
+        ("mask", DenseMask),
+        ("memory_mask", DenseMask),
+        ("rotary", RotaryTables),
+        *((name, c_void_p) for name in ("inverse_sines", "result", "saved", "d_result", "d_x", "d_memory")),
         ("seed", c_uint64),
         *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
         ("float_x", c_int32),
@@ -192,7 +197,7 @@ class TrainingStack(Structure):
 
 
 class RowSum(Structure):
-    """Rows that are added to those of a matrix; see gradients.h."""
+    """Rows that are added to those of a matrix; see optimizer.cpp."""
 
     _fields_ = (
         ("rows", c_void_p),
@@ -204,7 +209,7 @@ class RowSum(Structure):
 
 
 class ParameterState(Structure):
-    """State of one parameter in an update: weight, gradient, step, moments, average, bfloat16 copy; see update.h."""
+    """State of one parameter in an update: weight, gradient, step, moments, average, copy; see arguments.h."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("value", "gradient", "step", "exp_avg", "exp_avg_sq", "average", "bf16_copy")),
@@ -216,7 +221,7 @@ class ParameterState(Structure):
 
 
 class Update(Structure):
-    """An update of all parameters; see update.h."""
+    """An update of all parameters; see optimizer.cpp."""
 
     _fields_ = (
         ("parameters", POINTER(ParameterState)),
@@ -228,7 +233,7 @@ class Update(Structure):
 
 
 class ProjectedLoss(Structure):
-    """Output projection and cross-entropy; see loss.h."""
+    """Output projection and cross-entropy; see train_loss.cpp."""
 
     _fields_ = (
         *((name, c_int64) for name in ("tokens", "vocabulary", "d_model")),
@@ -242,7 +247,7 @@ class ProjectedLoss(Structure):
 
 
 class Extension(Structure):
-    """A step of beam search; see candidates.h."""
+    """A step of beam search; see beam.cpp."""
 
     _fields_ = (
         *(
@@ -258,7 +263,7 @@ class Extension(Structure):
 
 
 class BeamSteps(Structure):
-    """Several steps of a beam search; see beam_steps.h."""
+    """Several steps of a beam search; see beam.cpp."""
 
     _fields_ = (
         ("extension", Extension),

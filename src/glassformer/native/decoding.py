@@ -358,7 +358,7 @@ class NativeGPT(_Form):
     def _memory(self, tokens: int) -> list[Tensor]:
         """Allocate keys and values of ``tokens`` for each layer."""
         stack = self.decoder.structure
-        width = stack.n_kv_heads * (stack.d_k + stack.d_v)
+        width = stack.heads.kv_count * (stack.heads.d_k + stack.heads.d_v)
         return list(torch.empty(stack.layers, tokens, width, dtype=self.packed.cache_dtype))
 
 

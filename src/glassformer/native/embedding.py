@@ -96,12 +96,7 @@ class _Embedded(torch.autograd.Function):
         x = matrix.new_empty(*ids.shape, matrix.size(1))
         call = _embedding_call(ctx, (ids, *others), (matrix, *weights))
         call.x = x.data_ptr()
-        try:
-            loaded().embed(call, False)
-        except IndexError:
-            if segments is not None and not (0 <= segments.min() <= segments.max() < call.segment_rows):
-                raise IndexError(f"a segment is outside the {call.segment_rows} of the model") from None
-            raise
+        loaded().embed(call, False)
         return x
 
     @staticmethod
@@ -184,7 +179,7 @@ def _readable(hidden: Tensor, target: Tensor, weight: Tensor, bias: Tensor | Non
 class _CrossEntropy(torch.autograd.Function):
     """Cross-entropy. The forward pass also computes the gradients, and the backward pass scales them in place.
 
-    A second backward pass of the same graph computes them again, from the weights of that time.
+    A second backward pass of the same graph computes them again.
     """
 
     @staticmethod

@@ -7,6 +7,7 @@ import os
 import platform
 import threading
 import warnings
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
@@ -59,35 +60,38 @@ class Kernels:
         """Version of the sums and random numbers, and the instruction set; the bits of results depend on them."""
         self.panel: int = library.panel_size()
         """Outputs of a linear layer are padded to a multiple of this."""
-        self.multiply = _function(library.multiply_matrices, POINTER(MatrixProduct))
+        function = functools.partial(_function, _checker(library))
+        self.multiply = function(library.multiply_matrices, POINTER(MatrixProduct))
         mask = (c_uint64, c_int32)
-        self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
-        self.attend = _function(library.full_attention, POINTER(Attention), c_int32)
+        self.drop = function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
+        self.attend = function(library.full_attention, POINTER(Attention), c_int32)
         self.bfloat16 = bool(library.has_bfloat16())
         """True if stacks can train in bfloat16."""
-        self.stack_bytes = _function(library.stack_bytes, POINTER(TrainingStack), POINTER(c_int64))
-        self.train_stack = _function(library.train_stack, POINTER(TrainingStack), c_int32)
-        self.scale = _function(library.scale_numbers, c_void_p, c_int64, c_int32, c_float, c_int64)
-        self.add_rows = _function(library.add_matrix_rows, POINTER(RowSum))
-        self.measure = _function(library.measure_gradients, POINTER(Update))
-        self.update = _function(library.update_all, POINTER(Update))
-        self.projected_loss = _function(library.projected_cross_entropy, POINTER(ProjectedLoss))
-        self.embed = _function(library.embed_rows, POINTER(Embedding), c_int32)
-        self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
+        self.stack_bytes = function(library.stack_bytes, POINTER(TrainingStack), POINTER(c_int64))
+        self.train_stack = function(library.train_stack, POINTER(TrainingStack), c_int32)
+        self.scale = function(library.scale_numbers, c_void_p, c_int64, c_int32, c_float, c_int64)
+        self.add_rows = function(library.add_matrix_rows, POINTER(RowSum))
+        self.measure = function(library.measure_gradients, POINTER(Update))
+        self.update = function(library.update_all, POINTER(Update))
+        self.projected_loss = function(library.projected_cross_entropy, POINTER(ProjectedLoss))
+        self.embed = function(library.embed_rows, POINTER(Embedding), c_int32)
+        self.rotate = function(library.rotate_pairs, POINTER(Rotation))
         self.parts = bool(library.multiplies_parts())
         """True if encoders multiply float32 as sums of three bfloat16 numbers (csrc/split.h)."""
-        self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int32)
-        self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
+        self.packed_bytes = library.packed_bytes
+        self.packed_bytes.argtypes, self.packed_bytes.restype = (c_int64, c_int64, c_int32, c_int32), c_int64
+        self.pack = function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int32)
+        self.linear = function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
         stack = (POINTER(PackedStack), POINTER(RotaryTables))
         cache = POINTER(DecoderCache)
-        self.encode = _function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
+        self.encode = function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
         rows = (c_void_p, c_void_p, c_int64, c_int64)
-        self.decode = _function(library.decode, *stack, POINTER(Linear), *rows, cache, c_void_p, c_int64)
+        self.decode = function(library.decode, *stack, POINTER(Linear), *rows, cache, c_void_p, c_int64)
         encoding = (c_void_p, cache, POINTER(BeamSteps), c_int64)
-        self.search_beams = _function(library.search_beams, *stack, POINTER(Linear), *encoding)
-        self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
-        self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
-        self.extend = _function(library.extend_hypotheses, POINTER(Extension))
+        self.search_beams = function(library.search_beams, *stack, POINTER(Linear), *encoding)
+        self.log_sums = function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
+        self.best_of = function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
+        self.extend = function(library.extend_hypotheses, POINTER(Extension))
 
 
 def _check_structs(library: ctypes.CDLL) -> None:
@@ -117,16 +121,22 @@ def _difference(kind: type[ctypes.Structure], size: str, compiled: dict[str, tup
     return None
 
 
-def _function(function, *types):  # type: ignore[no-untyped-def]
-    function.argtypes, function.restype, function.errcheck = types, c_int32, _check
+def _function(check, function, *types):  # type: ignore[no-untyped-def]
+    function.argtypes, function.restype, function.errcheck = types, c_int32, check
     return function
 
 
-def _check(code: int, function: object, arguments: object) -> None:
-    if code == 1:
-        raise MemoryError("out of memory in the kernels; lower batch_tokens")
-    if code:
-        raise IndexError("a token id is outside the vocabulary; encode the text with the model's tokenizer")
+def _checker(library: ctypes.CDLL) -> Callable[[int, object, object], None]:
+    """A check of the codes that the functions of ``library`` return (``guarded`` in csrc/api.h)."""
+    library.error_message.argtypes, library.error_message.restype = (), c_char_p
+
+    def check(code: int, function: object, arguments: object) -> None:
+        if code == 1:
+            raise MemoryError("out of memory in the kernels; lower batch_tokens")
+        if code:
+            raise (IndexError if code == 2 else RuntimeError)(library.error_message().decode())
+
+    return check
 
 
 def kernels() -> Kernels | None:

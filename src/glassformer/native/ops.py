@@ -237,20 +237,20 @@ class _AttentionFunction(torch.autograd.Function):
         gradients = [_like_heads(x, x.size(-1), filled) for x in saved[:3]]
         d_context = d_context if d_context.stride(-1) == 1 else d_context.contiguous()
         if filled:
-            _attend(ctx, saved, d_q=gradients[0], d_k_=gradients[1], d_v_=gradients[2], d_context=d_context)
+            _attend(ctx, saved, **dict(zip(Attention.GRADIENTS, (*gradients, d_context), strict=True)))
         return *gradients, None, None
 
 
 def _attend(ctx: Any, saved: tuple[Any, ...], **tensors: Tensor) -> None:
     """The forward pass if the context is to be filled, else the backward pass."""
     q, k, v, mask, log_sums = saved
-    call = Attention(*q.shape[:3], k.size(2), k.size(3), v.size(3), kv_heads=k.size(1))
+    batch, heads, queries, _ = q.shape
+    call = Attention(batch, queries, k.size(2), abi.Heads(heads, k.size(1), k.size(3), v.size(3)))
     for name, x in {"q": q, "k": k, "v": v, **tensors}.items():
         setattr(call, name, Sequences(x.data_ptr(), *x.stride()[:3]))
     if mask is not None:
         visible = mask.expand(*q.shape[:3], k.size(2))
-        call.mask = visible.data_ptr()
-        call.mask_batch, call.mask_head, call.mask_query, call.mask_key = visible.stride()
+        call.mask = abi.DenseMask(visible.data_ptr(), *visible.stride())
     call.log_sums, call.seed, call.threshold = log_sums.data_ptr(), ctx.seed, ctx.threshold
     call.bfloat16, call.threads = q.dtype == torch.bfloat16, torch.get_num_threads()
     loaded().attend(call, "context" not in tensors)
@@ -289,8 +289,8 @@ class _Rotated(torch.autograd.Function):
         x = x if x.stride(-1) == 1 else x.contiguous()
         result = _like_heads(x, x.size(-1))
         ends = (Sequences(rows.data_ptr(), *rows.stride()[:3]) for rows in (x, result))
-        tables = cosines.data_ptr(), sines.data_ptr()
-        loaded().rotate(Rotation(*x.shape, *ends, *tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
+        tables = abi.RotaryTables(cosines.data_ptr(), sines.data_ptr())
+        loaded().rotate(Rotation(*x.shape, *ends, tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
         return result
 
     @staticmethod

@@ -16,7 +16,7 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.mask import Mask
 from glassformer.layers.position import Rotary
-from glassformer.native.abi import Layer, Linear, Norm, PackedStack, Parameter, RotaryTables
+from glassformer.native.abi import Heads, Layer, Linear, Norm, PackedStack, Parameter, RotaryTables
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import blank, shallow_copy
 from glassformer.native.library import Kernels
@@ -45,14 +45,10 @@ class Packed:
     def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> PackedStack:
         parts = blocks_of(blocks)
         attention, feed_forward = parts[0].self_attention, parts[0].feed_forward
-        n_heads, n_kv_heads, d_k, d_v = heads_of(attention)
         stack = PackedStack(
             layers=len(parts),
             d_model=attention.query.in_features,
-            n_heads=n_heads,
-            n_kv_heads=n_kv_heads,
-            d_k=d_k,
-            d_v=d_v,
+            heads=Heads(*heads_of(attention)),
             pre_norm=parts[0].feed_forward_norm.pre,
             activation=ACTIVATIONS[feed_forward.activation],
             gated=isinstance(feed_forward, GatedFeedForward),
@@ -95,11 +91,9 @@ class Packed:
         weights = [part.weight.detach() for part in parts]
         weight = weights[0].contiguous() if len(parts) == 1 else torch.cat(weights)  # the vocabulary's is large
         outputs, inputs = weight.shape
-        padded_outputs, padded_inputs = -(-outputs // self.kernels.panel) * self.kernels.panel, -(-inputs // 4) * 4
-        scales = weight.new_empty(padded_outputs) if self.int8 else None
-        size = padded_outputs * (padded_inputs if self.int8 else 3 * -(-inputs // 2) if self.parts else inputs)
-        dtype = torch.uint8 if self.int8 else weight.dtype
-        packed = weight.new_empty(size, dtype=dtype)
+        size = self.kernels.packed_bytes(outputs, inputs, self.int8, self.parts)
+        packed = weight.new_empty(size, dtype=torch.uint8)
+        scales = weight.new_empty(-(-outputs // self.kernels.panel) * self.kernels.panel) if self.int8 else None
         self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), address(scales), self.parts)
         bias = None
         if any(part.bias is not None for part in parts):

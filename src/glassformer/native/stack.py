@@ -235,11 +235,7 @@ class _Stack(torch.autograd.Function):
         result = x.new_empty(x.shape if selected is None else (len(selected), x.size(2)), dtype=ctx.dtypes[1])
         call, kernels = _stack_call(ctx, masks, selected, weights), loaded()
         call.x, call.memory = x.data_ptr(), address(memory)
-        try:
-            kernels.stack_bytes(call, size := c_int64())
-        except IndexError:
-            rows, length = x.shape[:2]
-            raise IndexError(f"a selected token is outside the {rows} × {length} tokens of the batch") from None
+        kernels.stack_bytes(call, size := c_int64())
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         cross_input = None if state.recorded == NO_LAYER else x.new_empty(x.shape, dtype=ctx.dtypes[1])
@@ -274,7 +270,7 @@ def _stack_call(
 ) -> abi.TrainingStack:
     settings = ctx.settings
     count = 2 * len(settings.parts)  # weights of a layer; those of the final norm are behind the last one
-    layers = _layers(settings, len(weights) // count)
+    layers = _layers(settings, ctx.shape[2], len(weights) // count)
     addresses = (c_void_p * (sizeof(layers) // sizeof(c_void_p))).from_buffer(layers)  # names cost 1 µs each
     indices = _address_indices(settings.parts, len(layers))
     for i, weight in zip(indices, weights[: len(indices)], strict=True):
@@ -284,13 +280,14 @@ def _stack_call(
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = abi.TrainingStack(len(layers), batch, *lengths, d_model)
-    (call.heads, call.kv_heads), (call.d_k, call.d_v) = settings.heads, settings.widths
+    call.heads = abi.Heads(*settings.heads, *settings.widths)
     call.d_ff, call.layer = settings.d_ff, layers
     call.mask, call.memory_mask = (
-        _mask(mask, (batch, call.heads, length, keys)) for mask, keys in zip(masks, lengths, strict=True)
+        _mask(mask, (batch, settings.heads[0], length, keys)) for mask, keys in zip(masks, lengths, strict=True)
     )
     if ctx.tables:
-        call.cosines, call.sines, call.inverse_sines = (table.data_ptr() for table in ctx.tables)
+        cosines, sines, call.inverse_sines = (table.data_ptr() for table in ctx.tables)
+        call.rotary = abi.RotaryTables(cosines, sines)
     call.seed, call.threads = ctx.seed, torch.get_num_threads()
     call.threshold, call.attention_threshold = ctx.state.rates
     call.pre_norm, call.activation = settings.pre_norm, settings.activation
@@ -306,16 +303,21 @@ def _stack_call(
     return call
 
 
-def _layers(settings: StackSettings, count: int) -> Any:
-    """An array of layers with the settings of their norms."""
-    return (abi.Layer * count).from_buffer_copy(_empty_layer(settings.norm) * count)
+def _layers(settings: StackSettings, d_model: int, count: int) -> Any:
+    """An array of layers with the settings of their norms and the sizes of their weights."""
+    return (abi.Layer * count).from_buffer_copy(_empty_layer(settings, d_model) * count)
 
 
 @functools.cache
-def _empty_layer(norm_of_all: tuple[float, bool]) -> bytes:
+def _empty_layer(settings: StackSettings, d_model: int) -> bytes:
     layer = abi.Layer()
     for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
-        norm.epsilon, norm.rms = norm_of_all
+        norm.epsilon, norm.rms = settings.norm
+    shapes = _shapes(settings, d_model, 1)
+    for name, shape in zip(settings.parts, shapes[: 2 * len(settings.parts) : 2], strict=True):
+        if name not in abi.Layer.NORMS:
+            linear = getattr(layer, name)
+            linear.outputs, linear.inputs = shape
     return bytes(layer)
 
 
@@ -349,9 +351,9 @@ def _shapes(settings: StackSettings, d_model: int, n_layers: int) -> tuple[tuple
     return (*layer * n_layers, *(() if settings.final_norm is None else norm))
 
 
-def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:
+def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.DenseMask:
     if mask is None:
-        return abi.TrainingMask()
+        return abi.DenseMask()
     check_boolean(mask)
     mask = mask.expand(shape)
-    return abi.TrainingMask(mask.data_ptr(), *mask.stride())
+    return abi.DenseMask(mask.data_ptr(), *mask.stride())

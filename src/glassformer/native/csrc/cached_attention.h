@@ -1,16 +1,8 @@
 // Equation 1 for one query position at a time, softmax(q Kᵀ / √d_k) V, with one pointer for each position of the cache.
 // Keys and values are float32 or bfloat16 (Unit); the arithmetic is float32.
 #pragma once
+#include "arguments.h"
 #include "softmax.h"
-
-struct Heads {
-    int32_t count, kv_count, d_k, d_v;  // kv_count: heads of keys and values, one for each group of query heads
-    int64_t group() const { return count / kv_count; }
-    int64_t queries() const { return static_cast<int64_t>(count) * d_k; }
-    int64_t keys() const { return static_cast<int64_t>(kv_count) * d_k; }
-    int64_t values() const { return static_cast<int64_t>(kv_count) * d_v; }
-    int64_t context() const { return static_cast<int64_t>(count) * d_v; }
-};
 
 #define HEADS_AT_ONCE 4  // heads of q whose products with the keys of one position share vector instructions
 
@@ -18,14 +10,6 @@ struct Heads {
 template <class Unit>
 static inline void fetch(const Unit* from, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / sizeof(Unit)) __builtin_prefetch(from + i);
-}
-
-// Softmax in place of `count` scores; the buffer has one more vector.
-static void softmax_of(float* scores, int64_t count) {
-    for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
-    Floats largest = load(scores);
-    for (int64_t i = LANES; i < count; i += LANES) largest = greater(largest, load(scores + i));
-    softmax(scores, 0, count, maximum(largest));
 }
 
 // result[0 … size) = Σ_t weights[t] · rows[t][from … from + size)

@@ -27,17 +27,17 @@ static inline Ints weight_bits(uint64_t seed, int64_t row, Ints lane, int64_t ke
 struct Dropout {
     uint64_t seed;
     int32_t threshold;  // rate · 256: bytes below it drop their element
-    float scale;
+    float scale;        // of the others
+
+    Dropout(uint64_t seed, int32_t threshold) : seed(seed), threshold(threshold), scale(256.0f / (256 - threshold)) {}
 };
 
 // One byte for each of 4 · LANES elements from `start` on; those of vector `part` are in bits 8 · part to 8 · part + 7.
 static inline Ints dropout_bytes(int64_t start, const Dropout& dropout) {
-    Ints lane;
-    for (int i = 0; i < LANES; i++) lane[i] = i;
     const auto block = static_cast<uint32_t>(start / 4);
     const auto high = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
     return mix_bits(
-        lane + static_cast<int32_t>(block), static_cast<uint32_t>(dropout.seed),
+        lane_numbers() + static_cast<int32_t>(block), static_cast<uint32_t>(dropout.seed),
         static_cast<uint32_t>(dropout.seed >> 32) ^ high
     );
 }

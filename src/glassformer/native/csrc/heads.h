@@ -1,23 +1,16 @@
-// Rows of attention heads, and the three products of attention over full sequences, TILE queries at a time: Q Kᵀ,
+// Rows of attention heads, and the three products of attention over full sequences, QUERY_TILE queries at a time: Q Kᵀ,
 // weights · V, and the rank-k update of the gradients of K and V.
 #pragma once
-#include "microkernel.h"
-#include "thread_pool.h"
+#include "arguments.h"
+#include "simd.h"
 #include <vector>
 
 // A larger tile saves loads, but computes more queries beyond the end of a short sequence.
 #if LANES == 8 && defined(__AVX2__)
-#define TILE 6
+#define QUERY_TILE 6
 #else
-#define TILE 4
+#define QUERY_TILE 4
 #endif
-
-// Tensor [batch, heads, positions, d] with strides; entry d of a row is at data[batch · b + head · h + position · i +
-// d].
-struct Sequences {
-    void* data;
-    int64_t batch, head, position;
-};
 
 // Rows of one head.
 template <class T>
@@ -76,7 +69,7 @@ static const T* last_columns(const Rows<T>& rows, int64_t count, int64_t size, s
 
 // Transpose rows: to[column][row], zeros after the last row.
 template <class T>
-static void transpose(const Rows<T>& rows, int64_t count, int64_t size, int64_t stride, std::vector<float>& to) {
+static void transpose_rows(const Rows<T>& rows, int64_t count, int64_t size, int64_t stride, std::vector<float>& to) {
     const int64_t width = padded(size, LANES);
     if (static_cast<int64_t>(to.size()) < width * stride) to.resize(width * stride);
     thread_local std::vector<float> rows_buffer;
@@ -97,18 +90,18 @@ static void multiply_qk(
     int64_t low, int64_t high, float* results
 ) {
     for (int64_t j = low; j < high; j += 2 * LANES) {
-        Floats sums[TILE][2] = {};
+        Floats sums[QUERY_TILE][2] = {};
         const float* panel = transposed.data() + j;
         for (int64_t d = 0; d < size; d++) {
             Floats columns[2];
             UNROLL_FOR (int i = 0; i < 2; i++) columns[i] = load(panel + i * LANES);
             panel += score_stride;  // here, so that the compiler does not reload the columns for every use
-            UNROLL_FOR (int t = 0; t < TILE; t++) {
+            UNROLL_FOR (int t = 0; t < QUERY_TILE; t++) {
                 const Floats value = broadcast(rows[t * stride + d]);
                 UNROLL_FOR (int i = 0; i < 2; i++) sums[t][i] += value * columns[i];
             }
         }
-        UNROLL_FOR (int t = 0; t < TILE; t++)
+        UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
             for (int i = 0; i < 2; i++) store(results + t * score_stride + j + i * LANES, sums[t][i]);
     }
 }
@@ -119,15 +112,15 @@ static void multiply_pv_columns(
     const float* weights, int64_t score_stride, const T* row, int64_t row_stride, int64_t low, int64_t high,
     float* results, int64_t stride
 ) {
-    Floats sums[TILE][WIDTH] = {};
+    Floats sums[QUERY_TILE][WIDTH] = {};
     row += low * row_stride;
     for (int64_t j = low; j < high; j++, row += row_stride) {
         Floats columns[WIDTH];
         UNROLL_FOR (int i = 0; i < WIDTH; i++) columns[i] = read(row + i * LANES);
-        UNROLL_FOR (int t = 0; t < TILE; t++)
+        UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
             UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[t][i] += weights[t * score_stride + j] * columns[i];
     }
-    UNROLL_FOR (int t = 0; t < TILE; t++)
+    UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
         UNROLL_FOR (int i = 0; i < WIDTH; i++) store(results + t * stride + i * LANES, sums[t][i]);
 }
 
@@ -151,14 +144,14 @@ template <int WIDTH>
 static void rank_k_update_columns(
     const float* weights, int64_t score_stride, const float* rows, int64_t stride, int64_t low, int64_t high, float* to
 ) {
-    Floats values[TILE][WIDTH];
-    UNROLL_FOR (int t = 0; t < TILE; t++)
+    Floats values[QUERY_TILE][WIDTH];
+    UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
         UNROLL_FOR (int i = 0; i < WIDTH; i++) values[t][i] = load(rows + t * stride + i * LANES);
     for (int64_t j = low; j < high; j++) {
         float* row = to + j * stride;
         Floats sums[WIDTH];
         UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[i] = load(row + i * LANES);
-        UNROLL_FOR (int t = 0; t < TILE; t++)
+        UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
             UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[i] += weights[t * score_stride + j] * values[t][i];
         UNROLL_FOR (int i = 0; i < WIDTH; i++) store(row + i * LANES, sums[i]);
     }

@@ -1,13 +1,7 @@
 // Layouts of the structs that abi.py mirrors, under the same names. library.py compares them on loading and refuses a
 // library that differs.
 #pragma once
-#include "beam_steps.h"
-#include "embedding.h"
-#include "gradients.h"
-#include "loss.h"
-#include "products.h"
-#include "stack_forward.h"
-#include "update.h"
+#include "arguments.h"
 #include <cstddef>
 #include <string>
 
@@ -18,8 +12,7 @@ static std::string layout_of(const std::string& name) {
         text += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + " ";
     };
     // clang-format off: a table, whose lines are filled
-#define MEMBER(field, member) put(#field, offsetof(S, member), sizeof(S::member));
-#define F(field) MEMBER(field, field)
+#define F(field) put(#field, offsetof(S, field), sizeof(S::field));
 #define STRUCT(type, ...)                            \
     if (name == #type) {                             \
         typedef type S;                              \
@@ -33,10 +26,10 @@ static std::string layout_of(const std::string& name) {
         F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)
     )
     STRUCT(
-        PackedStack, F(layers) F(d_model) MEMBER(n_heads, heads.count) MEMBER(n_kv_heads, heads.kv_count)
-        MEMBER(d_k, heads.d_k) MEMBER(d_v, heads.d_v) F(pre_norm) F(activation) F(gated) F(layer) F(final_norm)
+        PackedStack, F(layers) F(d_model) F(heads) F(pre_norm) F(activation) F(gated) F(layer) F(final_norm)
         F(embedding) F(vocabulary) F(scale) F(embedding_norm)
     )
+    STRUCT(Heads, F(count) F(kv_count) F(d_k) F(d_v))
     STRUCT(RotaryTables, F(cosines) F(sines))
     STRUCT(
         DecoderCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
@@ -44,12 +37,12 @@ static std::string layout_of(const std::string& name) {
     )
     STRUCT(Operand, F(data) F(across) F(along))
     STRUCT(MatrixProduct, F(rows) F(columns) F(depth) F(a) F(b) F(bias) F(result) F(threads))
+    STRUCT(DenseMask, F(data) F(batch) F(head) F(query) F(key))
     STRUCT(Sequences, F(data) F(batch) F(head) F(position))
     STRUCT(
-        Attention, F(batch) F(heads) F(queries) F(keys) F(d_k) F(d_v) F(q) F(k) F(v) F(context) F(d_q) F(d_k_) F(d_v_)
-        F(d_context) F(mask) F(mask_batch) F(mask_head) F(mask_query) F(mask_key) F(log_sums) F(seed) F(threshold)
-        F(bfloat16) F(threads) F(cu_seqlens_q) F(cu_seqlens_k) F(queries_before)
-        F(kv_heads)
+        Attention, F(batch) F(queries) F(keys) F(heads) F(q) F(k) F(v) F(context) F(q_gradient) F(k_gradient)
+        F(v_gradient) F(context_gradient) F(mask) F(log_sums) F(seed) F(threshold) F(bfloat16) F(threads)
+        F(cu_seqlens_q) F(cu_seqlens_k)
     )
     STRUCT(
         Embedding, F(tokens) F(d_model) F(ids) F(positions) F(segments) F(mask) F(matrix) F(table) F(segment_table)
@@ -57,14 +50,11 @@ static std::string layout_of(const std::string& name) {
         F(d_table) F(d_segments) F(n_rows) F(threads)
     )
     STRUCT(
-        Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)
-        F(threads) F(cu_seqlens)
+        Rotation, F(batch) F(heads) F(length) F(size) F(x) F(y) F(tables) F(bfloat16) F(threads) F(cu_seqlens)
     )
-    STRUCT(TrainingMask, F(data) F(batch) F(head) F(query) F(key))
     STRUCT(
-        TrainingStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
-        F(d_k) F(d_v) F(layer) F(x) F(memory)
-        F(mask) F(memory_mask) F(cosines) F(sines) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
+        TrainingStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(d_ff) F(heads) F(layer) F(x)
+        F(memory) F(mask) F(memory_mask) F(rotary) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(float_x) F(threads)
         F(selected) F(selected_count) F(final_norm) F(cross_layer) F(cross_input) F(d_cross_input)
     )
@@ -90,7 +80,6 @@ static std::string layout_of(const std::string& name) {
     )
 #undef STRUCT
 #undef F
-#undef MEMBER
     // clang-format on
     return "";
 }

@@ -1,8 +1,9 @@
 // The inner loop of every matrix product: a few rows of one matrix times a packed panel of the other.
 //
 // A step of the sum has one entry in float32, two in bfloat16, and two or four in int8, which one instruction
-// multiplies and adds. tiles.h has the products of processors with AMX.
+// multiplies and adds. amx.h has the products of processors with AMX.
 #pragma once
+#include "arguments.h"
 #include "simd.h"
 #include <type_traits>
 #if defined(__AVX512BF16__)
@@ -38,13 +39,6 @@
 #endif
 #define PANEL (WIDE * LANES)
 
-// An operand of a product: step r of row or column i is at data[i · across + r · along].
-template <class Unit>
-struct OperandOf {
-    const Unit* data;
-    int64_t across, along;
-};
-typedef OperandOf<float> Operand;
 typedef uint32_t Pair __attribute__((may_alias));
 
 // With VNNI an int8 step has four entries. Without it a step has two, and one of the operands is stored in 16 bits.

@@ -1,7 +1,8 @@
 // LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019) of one row, and their gradients.
 #pragma once
-#include "layer.h"
-#include "simd.h"
+#include "arguments.h"
+#include "packing.h"
+#include "workspace.h"
 
 struct Statistics {
     float mean, rate;  // rate: 1 / √(variance + ε)
@@ -43,9 +44,11 @@ static void apply_norm(const T* x, Statistics statistics, const T* gamma, const 
         );
 }
 
-static void normalize(const Norm& norm, const float* x, int64_t size, float* to) {
+template <class T>
+static Statistics normalize(const Norm& norm, const T* x, int64_t size, T* to) {
     const Statistics statistics = statistics_of(x, norm.epsilon, !norm.rms, size);
-    apply_norm(x, statistics, values_of<float>(norm.weight), values_of<float>(norm.bias), size, to);
+    apply_norm(x, statistics, values_of<T>(norm.weight), values_of<T>(norm.bias), size, to);
+    return statistics;
 }
 
 // Replace the gradient d of the result by that of x; add the gradients of γ and β to `sums`.
@@ -67,4 +70,30 @@ static void normalize_row_backward(
         const Floats normalized = (read(x + i) - statistics.mean) * statistics.rate;
         store(d + i, (load(d + i) - mean - normalized * slope) * statistics.rate);
     }
+}
+
+// Gradients of γ and β: each chunk of rows has its own sums, so that no bit depends on the threads.
+static float* sums_of_chunks(int64_t rows, int64_t d) {
+    const int64_t count = (rows + CHUNK - 1) / CHUNK * 2 * d;
+    auto sums = workspace<float>(NORM_SUMS, count);
+    std::fill(sums, sums + count, 0.0f);
+    return sums;
+}
+
+// The gradients, summed over the chunks.
+template <class T>
+static auto norm_gradient(
+    const float* sums, int64_t rows, int64_t size, const Parameter& weight, const Parameter& bias
+) {
+    return loop(size, COLUMN_BLOCK, [=](int64_t from, int64_t end) {
+        for (int64_t i = from; i < end; i += LANES) {
+            Floats gamma = {}, beta = {};
+            for (int64_t chunk = 0; chunk * CHUNK < rows; chunk++) {
+                gamma += load(sums + chunk * 2 * size + i);
+                beta += load(sums + chunk * 2 * size + size + i);
+            }
+            write(static_cast<T*>(weight.gradient) + i, gamma);
+            if (bias.gradient) write(static_cast<T*>(bias.gradient) + i, beta);
+        }
+    });
 }

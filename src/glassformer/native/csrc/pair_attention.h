@@ -9,6 +9,7 @@
 #include "microkernel.h"
 #if HAS_BFLOAT16
 #include "dropout.h"
+#include "heads.h"
 #include "pair_products.h"
 #include "visible_keys.h"
 
@@ -37,7 +38,8 @@ struct PairHead {
     int64_t bytes;
 
     // `memory` is null for `bytes` alone.
-    PairHead(const Attention& a, char* memory) : k(a.d_k), v(a.d_v), keys(padded(a.keys, PAIR_KEYS)) {
+    PairHead(const SequenceAttention& a, char* memory)
+        : k(a.heads.d_k), v(a.heads.d_v), keys(padded(a.keys, PAIR_KEYS)) {
         Arena arena{memory};
         const int64_t stride = std::max(k.stride, v.stride);
         for (auto pointer : {&k_copies, &k_pairs}) *pointer = arena.next<Pair>(keys * k.stride / 2);
@@ -72,7 +74,7 @@ static void pair_rows(const Rows<uint16_t>& from, int64_t count, int64_t rows, c
 }
 
 // Copy one row as `width` pairs; zeros fill them up.
-static void copy_row(const uint16_t* row, int64_t size, int64_t width, Pair* to) {
+static void copy_pairs(const uint16_t* row, int64_t size, int64_t width, Pair* to) {
     const auto halves = reinterpret_cast<uint16_t*>(to);
     int64_t d = 0;
     for (; d + 2 * LANES <= size; d += 2 * LANES) memcpy(halves + d, row + d, 4 * LANES);  // fixed size: one move
@@ -86,7 +88,7 @@ static void copy_used_rows(
     const Rows<uint16_t>& from, int64_t first, int64_t count, const HeadWidth& width, Pair* to, Used used
 ) {
     for (int64_t i = first; i < first + count; i++, to += width.stride / 2) {
-        if (used(i)) copy_row(from[i], width.size, width.stride / 2, to);
+        if (used(i)) copy_pairs(from[i], width.size, width.stride / 2, to);
         else std::fill(to, to + width.stride / 2, Pair{});
     }
 }
@@ -97,7 +99,7 @@ struct QueryBlock {
     int64_t first, rows, lanes;
     Range keys;
 
-    QueryBlock(const Attention& a, const VisibleKeys& visible, int64_t first)
+    QueryBlock(const SequenceAttention& a, const VisibleKeys& visible, int64_t first)
         : first(first), rows(std::min<int64_t>(QUERY_BLOCK, a.queries - first)) {
         if (!HAS_AMX) rows = visible.connected(first, rows);
         lanes = padded(rows, PAIR_COLUMNS);
@@ -177,7 +179,7 @@ static void add_key_gradients(
 
 // At most LANES queries of a block, from the one at `lane` on.
 struct QueryVector {
-    const Attention& a;
+    const SequenceAttention& a;
     const VisibleKeys& visible;
     const QueryBlock& block;
     int64_t lane, first, count;  // first query, number of queries
@@ -185,27 +187,24 @@ struct QueryVector {
     Range range, of_all;         // keys visible to any query, in pairs, and to all
     Ints used;                   // −1 in the lanes of queries, 0 in the others
 
-    QueryVector(const Attention& a, const VisibleKeys& visible, int64_t h, const QueryBlock& block, int64_t lane)
+    QueryVector(
+        const SequenceAttention& a, const VisibleKeys& visible, int64_t h, const QueryBlock& block, int64_t lane
+    )
         : a(a), visible(visible), block(block), lane(lane), first(block.first + lane),
           count(std::clamp<int64_t>(block.rows - lane, 0, LANES)),
-          row(a.queries_before * a.heads + h * a.queries + first), range(visible.range(first, first + count)),
+          row(a.queries_before * a.heads.count + h * a.queries + first), range(visible.range(first, first + count)),
           of_all(visible.range_of_all(first, first + count)) {
         range = {range.low / 2 * 2, padded(range.high, 2)};
         used = lane_numbers() < static_cast<int32_t>(count);
     }
 
-    float scale() const { return 1.0f / std::sqrt(static_cast<float>(a.d_k)); }
+    float dropout_scale() const { return Dropout(a.seed, a.threshold).scale; }
+    float scale() const { return 1.0f / std::sqrt(static_cast<float>(a.heads.d_k)); }
 
     // The values of the queries to which the key is visible; `hidden` for the others.
     Floats visible_values(int64_t key, Floats values, Floats hidden) const {
         const bool to_all = key >= of_all.low && key < of_all.high;
         return (to_all ? used : used & visible.lanes(first, key)) ? values : hidden;
-    }
-
-    static Ints lane_numbers() {
-        Ints lane;
-        for (int i = 0; i < LANES; i++) lane[i] = i;
-        return lane;
     }
 
     // −1 for weights that dropout keeps.
@@ -241,11 +240,11 @@ static Floats put_weights(const QueryVector& q, const PairHead& w, float* log_su
     });
     const Floats results = largest + logarithm(total);  // −∞ if all keys are masked
     for (int i = 0; i < q.count; i++) log_sums[q.first + i] = results[i];
-    return total == 0.0f ? Floats{} : 256.0f / (256 - q.a.threshold) / total;
+    return total == 0.0f ? Floats{} : q.dropout_scale() / total;
 }
 
 static void attend_forward_pairs(
-    const Attention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys
+    const SequenceAttention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys
 ) {
     const Rows<uint16_t> q(a.q, h), context(a.context, h);
     for (int64_t first = 0, next; first < a.queries; first = next) {
@@ -260,7 +259,7 @@ static void attend_forward_pairs(
         for (int64_t i = 0; i < block.rows; i++) {
             float* row = w.results + i * w.v.stride;
             for (int64_t d = 0; d < w.v.columns; d += LANES) store(row + d, load(row + d) * factors[i]);
-            put(row, a.d_v, context[first + i]);
+            put(row, a.heads.d_v, context[first + i]);
         }
     }
 }
@@ -269,7 +268,7 @@ static void attend_forward_pairs(
 // d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k.
 static void put_score_gradients(const QueryVector& q, const PairHead& w, const float* log_sums) {
     const int64_t lane = q.lane;
-    const float scale = q.scale(), drop_scale = 256.0f / (256 - q.a.threshold);
+    const float scale = q.scale(), drop_scale = q.dropout_scale();
     float *scores = w.scores + lane, *d_weights = w.d_weights + lane;
     Floats shift = {}, product = {};
     for (int i = 0; i < q.count; i++)
@@ -301,10 +300,10 @@ static void put_score_gradients(const QueryVector& q, const PairHead& w, const f
 
 // Gradient of the queries of one head; adds to the gradients of keys and values.
 static void attend_backward_pairs(
-    const Attention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys,
+    const SequenceAttention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys,
     const KeyRows& values
 ) {
-    const Rows<uint16_t> q(a.q, h), d_context(a.d_context, h), d_q(a.d_q, h);
+    const Rows<uint16_t> q(a.q, h), d_context(a.context_gradient, h), d_q(a.q_gradient, h);
     for (int64_t first = 0, next; first < a.queries; first = next) {
         const QueryBlock block(a, visible, first);
         next = block.end();
@@ -319,22 +318,22 @@ static void attend_backward_pairs(
         add_key_gradients(w.weight_rows, w.d_context_pairs, w.v, block, w.d_v);
         add_key_gradients(w.d_score_rows, w.q_pairs, w.k, block, w.d_k);
         multiply_weights(w, w.k_pairs, w.k, block);
-        for (int64_t i = 0; i < block.rows; i++) put(w.results + i * w.k.stride, a.d_k, d_q[first + i]);
+        for (int64_t i = 0; i < block.rows; i++) put(w.results + i * w.k.stride, a.heads.d_k, d_q[first + i]);
     }
 }
 
 // Query heads that share one head of keys and values; `find` finds the keys visible to a head.
 template <class Find>
 static void attend_group_pairs(
-    const Attention& a, int64_t kv_head, bool backward, const VisibleKeys& visible, Find find
+    const SequenceAttention& a, int64_t kv_head, bool backward, const VisibleKeys& visible, Find find
 ) {
     const PairHead w(a, workspace<char>(ATTENTION_HEAD, PairHead(a, nullptr).bytes));
     const Rows<uint16_t> k(a.k, kv_head), v(a.v, kv_head);
-    for (int64_t i = 0; i < a.keys; i++) k.fetch(i, a.d_k), v.fetch(i, a.d_v);
+    for (int64_t i = 0; i < a.keys; i++) k.fetch(i, a.heads.d_k), v.fetch(i, a.heads.d_v);
     const KeyRows keys(k, a.keys, w, w.k, w.k_copies);
     if (!backward) {
         pair_rows(v, a.keys, w.keys, w.v, w.v_pairs);
-        for (int64_t h = kv_head * a.group(); h < (kv_head + 1) * a.group(); h++) {
+        for (int64_t h = kv_head * a.heads.group(); h < (kv_head + 1) * a.heads.group(); h++) {
             find(h);
             attend_forward_pairs(a, visible, h, w, keys);
         }
@@ -344,27 +343,26 @@ static void attend_group_pairs(
     pair_rows(k, a.keys, w.keys, w.k, w.k_pairs);
     std::fill(w.d_k, w.d_k + w.keys * w.k.stride, 0.0f);
     std::fill(w.d_v, w.d_v + w.keys * w.v.stride, 0.0f);
-    for (int64_t h = kv_head * a.group(); h < (kv_head + 1) * a.group(); h++) {
+    for (int64_t h = kv_head * a.heads.group(); h < (kv_head + 1) * a.heads.group(); h++) {
         find(h);
         attend_backward_pairs(a, visible, h, w, keys, values);
     }
-    const Rows<uint16_t> d_k(a.d_k_, kv_head), d_v(a.d_v_, kv_head);
+    const Rows<uint16_t> d_k(a.k_gradient, kv_head), d_v(a.v_gradient, kv_head);
     for (int64_t i = 0; i < a.keys; i++)
-        put(w.d_k + i * w.k.stride, a.d_k, d_k[i]), put(w.d_v + i * w.v.stride, a.d_v, d_v[i]);
+        put(w.d_k + i * w.k.stride, a.heads.d_k, d_k[i]), put(w.d_v + i * w.v.stride, a.heads.d_v, d_v[i]);
 }
 
 static void attend_batches_pairs(const Attention& a, bool backward, int64_t heads_per_chunk) {
-    parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
+    parallel_for(a.threads, a.batch * a.heads.kv_count, heads_per_chunk, [&](int64_t from, int64_t to) {
         thread_local VisibleKeys visible;
-        int64_t found_for = -1;
+        int64_t found_for = -1;  // index of the sequence
         const PairRegisters registers;
         for (int64_t index = from; index < to; index++) {
-            const int64_t b = index / a.kv_heads;
-            const Attention one = select_batch<uint16_t>(a, b);
-            attend_group_pairs(one, index % a.kv_heads, backward, visible, [&](int64_t h) {
-                if (found_for == b && a.mask_head == 0) return;
-                visible.find(one, mask_of(one, h));
-                found_for = b;
+            const SequenceAttention one = select_sequence<uint16_t>(a, index / a.heads.kv_count);
+            attend_group_pairs(one, index % a.heads.kv_count, backward, visible, [&](int64_t h) {
+                if (found_for == one.index && a.mask.head == 0) return;
+                visible.find(one, one.mask_of(h));
+                found_for = one.index;
             });
         }
         visible.release_large();

@@ -1,17 +1,9 @@
 // Rotary positions: each pair of dimensions is rotated by the angle of its position (Su et al. 2021, arXiv:2104.09864,
 // section 3.2).
 #pragma once
-#include "heads.h"
-
-struct Rotation {
-    int64_t batch, heads, length, size;
-    Sequences from, to;
-    const float* cosines;  // [length, size], each pair has its cosine twice
-    const float* sines;    // likewise, the first sine of a pair is negated
-    int32_t bfloat16;
-    int64_t threads;
-    const int64_t* cu_seqlens;  // first position of each sequence in unpadded rows, or null
-};
+#include "arguments.h"
+#include "simd.h"
+#include "thread_pool.h"
 
 // Rotate one position of one head; y may be x.
 template <class T>
@@ -32,14 +24,14 @@ template <class T>
 static void rotate(const Rotation& r) {
     auto rotate_position = [&](int64_t index) {
         const int64_t b = index / r.length, i = index % r.length;
-        const float *cosines = r.cosines + i * r.size, *sines = r.sines + i * r.size;
+        const float *cosines = r.tables.cosines + i * r.size, *sines = r.tables.sines + i * r.size;
         if (r.cu_seqlens && i >= r.cu_seqlens[b + 1] - r.cu_seqlens[b]) return;
         auto offset_of = [&](const Sequences& rows) {
             return r.cu_seqlens ? (r.cu_seqlens[b] + i) * rows.position : b * rows.batch + i * rows.position;
         };
         for (int64_t h = 0; h < r.heads; h++) {
-            auto x = static_cast<const T*>(r.from.data) + offset_of(r.from) + h * r.from.head;
-            auto y = static_cast<T*>(r.to.data) + offset_of(r.to) + h * r.to.head;
+            auto x = static_cast<const T*>(r.x.data) + offset_of(r.x) + h * r.x.head;
+            auto y = static_cast<T*>(r.y.data) + offset_of(r.y) + h * r.y.head;
             rotate_head(x, cosines, sines, r.size, y);
         }
     };

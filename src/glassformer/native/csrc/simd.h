@@ -25,6 +25,11 @@ static inline void store(float* to, Floats values) { *reinterpret_cast<Floats*>(
 static inline Ints load(const int32_t* from) { return *reinterpret_cast<const Ints*>(from); }
 static inline void store(int32_t* to, Ints values) { *reinterpret_cast<Ints*>(to) = values; }
 static inline Floats broadcast(float value) { return value - Floats{}; }
+static inline Ints lane_numbers() {
+    Ints lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    return lane;
+}
 static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
@@ -233,6 +238,19 @@ static inline void write_first(float* to, int64_t count, Floats values) {
     _mm512_mask_storeu_ps(to, first_lanes(count), (__m512)values);
 }
 #endif
+
+// Read LANES numbers, or the first `count`, with zeros behind them.
+template <class Unit>
+static inline Floats read_partial(const Unit* from, int64_t count) {
+    return count >= LANES ? read(from) : read_first(from, count);
+}
+
+// Store all lanes, or the first `count`.
+template <class Unit>
+static inline void write_partial(Unit* to, int64_t count, Floats values) {
+    if (count >= LANES) write(to, values);
+    else write_first(to, count, values);
+}
 
 template <class Unit>
 static inline float dot(const float* a, const Unit* b, int count) {

@@ -28,28 +28,14 @@ static TileRows<Split> split_rows(const Operand& a, int64_t rows, int64_t depth)
     return {to, across, next_part};
 }
 
-// Multiply rows in parts by all panels; finish(column, sums) receives the sums [rows, PANEL] of each.
-template <class Finish>
-static void multiply_block(
-    TileRows<Split> a, int64_t rows, const Split* packed, int64_t columns, int64_t steps, Finish finish
-) {
-    alignas(64) float sums[MAX_ROWS * PANEL];
-    if (!steps) std::fill(std::begin(sums), std::end(sums), 0.0f);
-    configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
-    for (int64_t column = 0; column < columns; column += PANEL) {
-        amx_panel<Split>(a, rows, packed + column * steps, steps, sums);
-        finish(column, sums);
-    }
-    _tile_release();
-}
-
-// The same for rows of float32 with `depth` entries.
+// Multiply rows of float32 with `depth` entries in parts by all panels; finish(column, sums) receives the sums [rows,
+// PANEL] of each.
 template <class Finish>
 static void multiply_split(
     Operand a, int64_t rows, const Split* packed, int64_t columns, int64_t depth, Finish finish
 ) {
     const int64_t steps = steps_of<float>(depth);
-    if (steps <= SPLIT_STEPS) return multiply_block(split_rows(a, rows, depth), rows, packed, columns, steps, finish);
+    if (steps <= SPLIT_STEPS) return multiply_tiles(split_rows(a, rows, depth), rows, packed, columns, steps, finish);
     auto sums = workspace<float>(SPLIT_SUMS, rows * padded(columns, PANEL));
     for (int64_t r = 0; r < steps; r += SPLIT_STEPS) {
         const int64_t count = std::min<int64_t>(SPLIT_STEPS, steps - r);

@@ -1,49 +1,16 @@
-// Arguments of a stack of layers in training, its rows without padding, and the activations saved for the backward
+// The rows of a stack in training without padding, and the activations saved for the backward
 // pass. The caller owns them as one block of memory; `SavedStack` defines its layout.
 #pragma once
 #include "activation.h"
-#include "attention.h"
-#include "split_products.h"
-#include "layer.h"
 #include "norm.h"
-#include "rope.h"
+#include "split_products.h"
 #include <stdexcept>
-
-struct TrainingMask {
-    const uint8_t* data;  // 1: visible; or null
-    int64_t batch, head, query, key;
-};
-
-struct TrainingStack {
-    int64_t layers, batch, length, memory_length, d_model, heads, d_ff;  // memory_length: 0 without a memory
-    int64_t kv_heads, d_k, d_v;  // kv_heads: heads of keys and values, one for each group of query heads
-    const Layer* layer;
-    const void *x, *memory;
-    TrainingMask mask, memory_mask;
-    const float *cosines, *sines, *inverse_sines;  // of rotary positions, or null
-    void *result, *saved;
-    const void* d_result;
-    void *d_x, *d_memory;
-    uint64_t seed;
-    int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
-    int32_t float_x;  // x and its gradient are float32, also if all else is bfloat16
-    int64_t threads;
-    // Tokens (sequence · length + position) whose results are needed, or null: the result then has all tokens, with
-    // padding. A stack with a memory computes all rows either way.
-    const int64_t* selected;
-    int64_t selected_count;
-    Norm final_norm;  // of the last layer's results; weight null: none, as always after post-norm layers
-    // Rows that enter the cross-attention of one layer, before its norm if pre-norm, and their gradients: [batch,
-    // length, d_model], or null with cross_layer -1.
-    int64_t cross_layer;
-    void* cross_input;
-    const void* d_cross_input;
-};
+#include <string>
 
 // First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
 // the last one visible to any query are padding.
 static std::vector<int64_t> cu_seqlens_of(
-    const TrainingMask& mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys
+    const DenseMask& mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys
 ) {
     std::vector<int64_t> cu_seqlens(batch + 1);
     for (int64_t b = 0; b < batch; b++) {
@@ -66,7 +33,11 @@ static std::vector<int64_t> rows_of_selected(const TrainingStack& s, const std::
     std::vector<int64_t> rows(s.selected_count);
     for (size_t i = 0; i < rows.size(); i++) {
         const int64_t token = s.selected[i];
-        if (token < 0 || token >= s.batch * s.length) throw std::out_of_range("no such token");
+        if (token < 0 || token >= s.batch * s.length)
+            throw std::out_of_range(
+                "a selected token is outside the " + std::to_string(s.batch) + " × " + std::to_string(s.length) +
+                " tokens of the batch"
+            );
         const int64_t sequence = token / s.length, row = cu_seqlens[sequence] + token % s.length;
         rows[i] = row < cu_seqlens[sequence + 1] ? row : -1;
     }
@@ -93,17 +64,13 @@ struct UnpaddedStack : TrainingStack {
     bool gated() const { return layers && layer->gate.weight.value; }
     // Width of the first products of a feed-forward layer: an optional gate, then the other half.
     int64_t hidden_width() const { return gated() ? 2 * d_ff : d_ff; }
-    int64_t query_columns() const { return heads * d_k; }
-    int64_t key_columns() const { return kv_heads * d_k; }
-    int64_t value_columns() const { return kv_heads * d_v; }
-    int64_t context_columns() const { return heads * d_v; }
 
     explicit UnpaddedStack(const TrainingStack& stack)
-        : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads, length, length)),
-          memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads, length, memory_length)), rows(cu_seqlens.back()),
-          memory_rows(memory_cu_seqlens.back()), selected_rows(rows_of_selected(stack, cu_seqlens)),
-          every_row(are_indices(selected_rows, rows)), selects(selected && !memory_length && !every_row),
-          last_rows(selects ? selected_count : rows) {}
+        : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads.count, length, length)),
+          memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads.count, length, memory_length)),
+          rows(cu_seqlens.back()), memory_rows(memory_cu_seqlens.back()),
+          selected_rows(rows_of_selected(stack, cu_seqlens)), every_row(are_indices(selected_rows, rows)),
+          selects(selected && !memory_length && !every_row), last_rows(selects ? selected_count : rows) {}
 };
 
 // Activations of one sub-layer that are saved for the backward pass. Operands of weight gradients lie in panels.
@@ -148,11 +115,11 @@ struct SavedStack {
         };
         auto attention = [&](bool is_self, int64_t after) {
             SavedSublayer<T> saved = begin(rows, after);
-            const int64_t queries = s.query_columns(), keys = s.key_columns() + s.value_columns();
+            const int64_t queries = s.heads.queries(), keys = s.heads.keys() + s.heads.values();
             saved.queries = arena.next<T>(rows * (is_self ? queries + keys : queries));
             saved.keys = is_self ? nullptr : arena.next<T>(s.memory_rows * keys);
-            saved.context = arena.next<Unit<T>>(steps_of<T>(after) * s.context_columns());
-            saved.log_sums = arena.next<float>(rows * s.heads);
+            saved.context = arena.next<Unit<T>>(steps_of<T>(after) * s.heads.context());
+            saved.log_sums = arena.next<float>(rows * s.heads.count);
             return saved;
         };
         for (int64_t layer = 0; layer < s.layers; layer++) {
@@ -184,7 +151,7 @@ struct AttentionParameters {
         : self(self), norm(self ? layer.self_norm : layer.cross_norm), query(self ? layer.query : layer.cross_query),
           key(self ? layer.key : layer.cross_key), value(self ? layer.value : layer.cross_value),
           output(self ? layer.output : layer.cross_output), rows(s.rows), memory(self ? 0 : s.memory_rows),
-          queries(s.query_columns()), keys(s.key_columns()), values(s.value_columns()), context(s.context_columns()),
+          queries(s.heads.queries()), keys(s.heads.keys()), values(s.heads.values()), context(s.heads.context()),
           query_width(self ? queries + keys + values : queries), key_width(self ? query_width : keys + values) {}
 
     // Column of the first key in its row.

@@ -17,6 +17,7 @@
 #include <new>
 #include <pthread.h>
 #include <signal.h>
+#include <stdexcept>
 #include <vector>
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -55,8 +56,6 @@ public:
         pthread_mutex_unlock(&mutex_);
 #endif
     }
-
-    bool has_sleepers() const { return sleepers_.load() > 0; }
 
 private:
     std::atomic<int> sleepers_{0};
@@ -110,7 +109,7 @@ public:
         separate_processors();
         run_ = run, work_ = work;
         fegetenv(&floating_point_);
-        failed_.store(false, std::memory_order_relaxed);
+        failure_.store(NO_FAILURE, std::memory_order_relaxed);
         unfinished_.value.store(chunks, std::memory_order_relaxed);
         used_ranges_.store(ranges, std::memory_order_relaxed);
         loop_++;
@@ -135,7 +134,8 @@ public:
         // A thread that wakes up is no sign of other processes: decoding pauses for longer than threads spin.
         ended_ = begin + duration;
         if (!alone || ended_ - woken_ > WAKING) update_contention(duration, alone ? duration : duration - busy);
-        if (failed_.load()) throw std::bad_alloc();
+        if (failure_.load() == OUT_OF_MEMORY) throw std::bad_alloc();
+        if (failure_.load() == OTHER) throw std::runtime_error("a thread of the kernels failed");
     }
 
 private:
@@ -168,7 +168,9 @@ private:
     WaitableWord unfinished_;           // chunks
     WaitableWord generation_;           // incremented by every loop
     std::atomic<int> helper_slots_{0};  // helpers that the current loop can use
-    std::atomic<bool> failed_{false}, closing_{false};
+    enum Failure { NO_FAILURE, OUT_OF_MEMORY, OTHER };
+    std::atomic<Failure> failure_{NO_FAILURE};  // of a chunk of the current loop
+    std::atomic<bool> closing_{false};
 
     // Claim a chunk of the range `first`, or of the next one that has any. A helper copies the floating-point mode of
     // the calling thread in each loop, whose number it keeps in `loop`: it may claim its next chunk from a later loop
@@ -195,7 +197,9 @@ private:
         try {
             run_(work_, range, ranges_[range].size - static_cast<uint32_t>(left));
         } catch (const std::bad_alloc&) {
-            failed_.store(true);
+            failure_.store(OUT_OF_MEMORY);
+        } catch (...) {  // std::exception_ptr would need a later library than glibc 2.28 has beside it
+            failure_.store(OTHER);
         }
         if (unfinished_.value.fetch_sub(1) == 1) unfinished_.wake(1);
     }

@@ -1,6 +1,6 @@
 // Forward and backward pass of a stack in training, exported.
 #include "api.h"
-#include "stack_backward.h"
+#include "stack.h"
 
 // Size of the activations that the forward pass saves for the backward pass.
 API int32_t stack_bytes(const TrainingStack* stack, int64_t* bytes) {

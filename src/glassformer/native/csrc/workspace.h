@@ -37,22 +37,26 @@ static inline std::unique_ptr<char[], FreeMemory> buffer_of(size_t size) {
     return std::unique_ptr<char[], FreeMemory>(static_cast<char*>(memory));
 }
 
-// Buffer for `count` numbers, valid until the next call for the same buffer. It is allocated an eighth larger: batches
-// differ a little, and many blocks of nearly equal size fragment the heap.
-template <class X>
-inline X* workspace(Buffer which, int64_t count) {
+// Buffer for `size` bytes. It is allocated an eighth larger: batches differ a little, and many blocks of nearly equal
+// size fragment the heap.
+inline char* bytes_of(Buffer which, size_t size) {
     struct Block {
         std::unique_ptr<char[], FreeMemory> data;
         size_t size;
     };
     thread_local Block buffers[BUFFERS];
     Block& buffer = buffers[which];
-    const size_t needed = count * sizeof(X);
-    if (buffer.size < needed) {
+    if (buffer.size < size) {
         buffer = {};  // freed before the larger allocation
-        buffer = {buffer_of(needed + needed / 8), needed + needed / 8};
+        buffer = {buffer_of(size + size / 8), size + size / 8};
     }
-    return reinterpret_cast<X*>(buffer.data.get());
+    return buffer.data.get();
+}
+
+// Buffer for `count` numbers, valid until the next call for the same buffer.
+template <class X>
+inline X* workspace(Buffer which, int64_t count) {
+    return reinterpret_cast<X*>(bytes_of(which, count * sizeof(X)));
 }
 
 // Consecutive buffers, aligned to 64 bytes, in a block of memory.

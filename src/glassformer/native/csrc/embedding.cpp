@@ -1,32 +1,13 @@
 // Scaled embeddings plus positional encodings, with dropout (sections 3.4, 3.5 and 5.4), and their gradients. BERT adds
 // a vector for the text of a token, and normalizes the sum.
-#pragma once
+#include "api.h"
 #include "dropout.h"
-#include "norm_sums.h"
-#include <stdexcept>
+#include "norm.h"
 #include <vector>
 
 #define ROWS_OF_MATRIX 16  // rows whose gradients one chunk sums
 
-struct Embedding {
-    int64_t tokens, d_model;
-    const int64_t *ids, *positions, *segments;    // positions: rows of the table, or null; segments: null is 0 for all
-    const uint8_t* mask;                          // 0: padding, which has the sum 0; or null
-    const float *matrix, *table, *segment_table;  // segment_table: or null
-    int64_t matrix_rows, table_rows, segment_rows;
-    Norm norm;  // of the sum; weight null: none
-    float scale;
-    int32_t threshold;
-    uint64_t seed;
-    float* x;  // [tokens, d_model]
-    const float* d_x;
-    int64_t* rows;                         // result: rows that tokens read, in order, at most `tokens`; or null
-    float *d_rows, *d_table, *d_segments;  // their gradients; those of all rows of the tables, or null
-    int64_t n_rows;                        // result
-    int64_t threads;
-};
-
-static Dropout dropout_of(const Embedding& e) { return {e.seed, e.threshold, 256.0f / (256 - e.threshold)}; }
+static Dropout dropout_of(const Embedding& e) { return {e.seed, e.threshold}; }
 
 static bool is_padding(const Embedding& e, int64_t token) { return e.mask && !e.mask[token]; }
 
@@ -44,14 +25,18 @@ static void put_sum(const Embedding& e, int64_t token, float* to) {
     }
 }
 
-static void check_indices(const int64_t* indices, int64_t count, int64_t rows) {
+static void check_indices(const int64_t* indices, int64_t count, int64_t rows, const std::string& error) {
     for (int64_t i = 0; i < count; i++)
-        if (indices[i] < 0 || indices[i] >= rows) throw std::out_of_range("id");
+        if (indices[i] < 0 || indices[i] >= rows) throw std::out_of_range(error);
 }
 
 static void embed_tokens(const Embedding& e) {
-    check_indices(e.ids, e.tokens, e.matrix_rows);
-    if (e.segment_table && e.segments) check_indices(e.segments, e.tokens, e.segment_rows);
+    check_indices(e.ids, e.tokens, e.matrix_rows, OUTSIDE_VOCABULARY);
+    if (e.segment_table && e.segments)
+        check_indices(
+            e.segments, e.tokens, e.segment_rows,
+            "a segment is outside the " + std::to_string(e.segment_rows) + " of the model"
+        );
     const Dropout dropout = dropout_of(e);
     parallel_for(e.threads, e.tokens, chunk_size(e.threads, e.tokens), [&](int64_t from, int64_t to) {
         for (int64_t token = from; token < to; token++) {
@@ -143,4 +128,8 @@ static void embedding_gradients(Embedding& e) {
     }
     if (e.d_table) table_gradients(e, d_sums, e.positions, e.table_rows, e.d_table);
     if (e.d_segments) table_gradients(e, d_sums, e.segments, e.segment_rows, e.d_segments);
+}
+
+API int32_t embed_rows(Embedding* embedding, int32_t backward) {
+    return guarded([&] { backward ? embedding_gradients(*embedding) : embed_tokens(*embedding); });
 }

@@ -1,7 +1,9 @@
-// Properties of the library, checked before it is used.
+// Properties of the library, checked before it is used, and the elementwise operations of training, exported.
 #include "api.h"
+#include "amx.h"
+#include "dropout.h"
 #include "layouts.h"
-#include "microkernel.h"
+#include "rope.h"
 
 // The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
 // contraction of products and sums; the instruction set. Matrices are used in attention since their version 2, in
@@ -38,6 +40,9 @@ API int32_t has_permission() {
 #endif
 }
 
+// Message of the last error of this thread, valid until its next one.
+API const char* error_message() { return error_text().c_str(); }
+
 // Layout of a struct that abi.py mirrors (layouts.h), valid until the next call of the thread; empty if unknown.
 API const char* struct_layout(const char* name) {
     thread_local std::string layout;
@@ -62,4 +67,22 @@ API int32_t has_bfloat16() {
 #else
     return HAS_BFLOAT16;
 #endif
+}
+
+// y = dropout(x); the dropped elements do not depend on the type.
+API int32_t drop_elements(
+    const void* x, int64_t count, int32_t bfloat16, uint64_t seed, int32_t threshold, void* y, int64_t threads
+) {
+    return guarded([&] {
+        const Dropout dropout(seed, threshold);
+        if (bfloat16) drop(static_cast<const uint16_t*>(x), count, dropout, static_cast<uint16_t*>(y), threads);
+        else drop(static_cast<const float*>(x), count, dropout, static_cast<float*>(y), threads);
+    });
+}
+
+API int32_t rotate_pairs(const Rotation* rotation) {
+    return guarded([&] {
+        if (rotation->bfloat16) rotate<uint16_t>(*rotation);
+        else rotate<float>(*rotation);
+    });
 }

@@ -1,5 +1,5 @@
 // C = A · B + b for training, in float32, for matrices of any size and strides, on all cores.
-#pragma once
+#include "api.h"
 #include "split_products.h"
 
 #if HAS_AMX
@@ -9,7 +9,6 @@
 #define CACHED_STEPS 1024
 #define CACHED_ENTRIES(many_rows) (1 << 19)
 #endif
-#define STEPS_AT_ONCE 32       // steps of B that a thread packs
 #define FEW_ENTRIES (1 << 16)  // of B that each thread packs for itself, for MANY_ROWS or more
 #define MANY_ROWS 128
 #if HAS_AMX
@@ -19,14 +18,6 @@
 #define ROW_TILE TALL
 #define PRODUCT_ROWS FULL_TILES
 #endif
-
-struct MatrixProduct {
-    int64_t rows, columns, depth;
-    Operand a, b;
-    const float* bias;  // [columns] or null
-    float* result;      // [rows, columns]
-    int64_t threads;
-};
 
 // Columns and steps of B that are packed at a time.
 struct Packing {
@@ -52,37 +43,6 @@ static void put_transposed(const float* sums, int64_t rows, int64_t columns, boo
 }
 
 #if HAS_AMX
-// Pack columns of B in parts into panels, with zeros after the last one.
-static auto packing_columns(const Operand& b, int64_t columns, int64_t depth, Split* to) {
-    const bool rows = b.across == 1;  // read in the order of memory
-    const int64_t steps = steps_of<float>(depth);
-    return loop(rows ? steps : padded(columns, PANEL), rows ? STEPS_AT_ONCE : PANEL, [=](int64_t from, int64_t end) {
-        for (int64_t step = from; rows && step < end; step++) {
-            const float* upper = b.data + 2 * step * b.along;
-            for (int64_t column = 0; column < padded(columns, PANEL); column += LANES) {
-                const int64_t count = columns - column, below = 2 * step + 1 < depth ? count : 0;
-                Split* panel = to + column / PANEL * PANEL * steps + step * PANEL;
-                put_split(
-                    read_first(upper + column, count), read_first(upper + b.along + column, below),
-                    panel->parts + column % PANEL, PANEL
-                );
-            }
-        }
-        for (int64_t column = from; !rows && column < end; column += LANES)
-            for (int64_t r = 0; r < steps; r += LANES) {
-                const Operand at = {b.data + column * b.across + 2 * r * b.along, b.across, b.along};
-                const int64_t count = std::min<int64_t>(LANES, steps - r);
-                Split* panel = to + from * steps + r * PANEL;
-                if (b.along == 1 && column + LANES <= columns && 2 * r + SQUARE_STEPS <= depth) {
-                    pack_split_square(at.data, b.across, count, panel, column % PANEL);
-                    continue;
-                }
-                const Square square(at, columns - column, depth - 2 * r);
-                pack_split_square(square.numbers[0], SQUARE_STEPS, count, panel, column % PANEL);
-            }
-    });
-}
-
 // `count` rows of the result from `first` on.
 static void multiply_rows(
     const MatrixProduct& p, const Packing& packing, const Split* packed, int64_t first, int64_t count
@@ -90,7 +50,7 @@ static void multiply_rows(
     const Operand a = {p.a.data + first * p.a.across + packing.first_step * p.a.along, p.a.across, p.a.along};
     auto rows = split_rows(a, count, packing.steps);
     rows.second = packing.transposed;
-    multiply_block(rows, count, packed, packing.columns, steps_of<float>(packing.steps), [&](int64_t at, float* sums) {
+    multiply_tiles(rows, count, packed, packing.columns, steps_of<float>(packing.steps), [&](int64_t at, float* sums) {
         const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
         if (packing.transposed)
             return put_transposed(
@@ -109,33 +69,6 @@ static void multiply_rows(
     });
 }
 #else
-// Pack columns of B into panels, with zeros after the last one.
-static auto packing_columns(const Operand& b, int64_t columns, int64_t steps, float* to) {
-    const bool rows = b.across == 1;  // read in the order of memory
-    const int64_t full = columns / PANEL * PANEL;
-    return loop(rows ? steps : padded(columns, PANEL), rows ? STEPS_AT_ONCE : PANEL, [=](int64_t from, int64_t end) {
-        if (rows) {
-            for (int64_t step = from; step < end; step++)
-                for (int64_t column = 0; column < full; column += LANES)
-                    store(
-                        to + column / PANEL * PANEL * steps + step * PANEL + column % PANEL,
-                        load(b.data + step * b.along + column)
-                    );
-            const Operand rest = {b.data + from * b.along, 1, b.along};
-            if (full < columns)
-                pack_strided(rest, full, columns - full, PANEL, end - from, to + full * steps + from * PANEL);
-            return;
-        }
-        float* panel = to + from * steps;
-        int64_t step = 0;
-        for (; b.along == 1 && from < full && step + LANES <= steps; step += LANES)
-            for (int64_t j = 0; j < PANEL; j += LANES)
-                transpose_square(b.data + (from + j) * b.across + step, b.across, panel + step * PANEL + j, PANEL);
-        const Operand rest = {b.data + step * b.along, b.across, b.along};
-        pack_strided(rest, from, std::min<int64_t>(PANEL, columns - from), PANEL, steps - step, panel + step * PANEL);
-    });
-}
-
 // Pack rows of A, TALL rows at a time: their entries for one step become adjacent, so a tile reads full cache lines.
 static void pack_rows(const Operand& a, int64_t rows, int64_t steps, float* to) {
     const int64_t full = a.across == 1 ? rows / TALL * TALL : 0;
@@ -268,4 +201,8 @@ static void multiply(const MatrixProduct& p) {
     if (p.a.along != 1 && p.a.across == 1 && !p.bias && p.columns > p.rows)
         return multiply_blocks({p.columns, p.rows, p.depth, p.b, p.a, nullptr, p.result, p.threads}, true);
     multiply_blocks(p, false);
+}
+
+API int32_t multiply_matrices(const MatrixProduct* product) {
+    return guarded([&] { multiply(*product); });
 }

@@ -1,7 +1,6 @@
 // Gradients of a stack of layers, from the last sub-layer to the first.
-#pragma once
-#include "norm_sums.h"
-#include "stack_forward.h"
+#include "api.h"
+#include "stack.h"
 
 namespace {
 
@@ -10,9 +9,9 @@ template <class T>
 void norm_row_backward(
     const Norm& norm, const T* x, Statistics statistics, int64_t size, T* d, float* d_row, float* sums
 ) {
-    for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(d + j));
+    put(d, size, d_row);
     normalize_row_backward(x, statistics, values_of<T>(norm.weight), !norm.rms, size, d_row, sums);
-    for (int64_t j = 0; j < size; j += LANES) write(d + j, load(d_row + j));
+    put(d_row, size, d);
 }
 
 // Gradient of a sub-layer's residual sum, in place in `d`, and of the sub-layer's result, returned and packed into
@@ -28,8 +27,7 @@ const T* add_norm_backward(
     auto d_y = workspace<T>(BLOCK_INPUT, BLOCK * size);
     for (int64_t i = row; i < row + count; i++) {
         T* row_gradient = d + i * size;
-        if (s.pre_norm)
-            for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(row_gradient + j));
+        if (s.pre_norm) put(row_gradient, size, d_row);
         else
             norm_row_backward(
                 norm, saved.sum + i * size, saved.statistics[i], size, row_gradient, d_row, sums + i / CHUNK * 2 * size
@@ -120,6 +118,13 @@ void put_relu_gradient(
     });
 }
 
+// Packing of a weight for the product of gradients with it, from the step `first` of `steps` on.
+template <class T>
+auto packing_weight_rows(const Linear& linear, int64_t first, int64_t steps, Unit<T>* to) {
+    const int64_t columns = linear.inputs;
+    return packing_rows(values_of<T>(linear.weight), columns, linear.outputs, columns, first, steps, to);
+}
+
 template <class T>
 void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, T* d) {
     const int64_t size = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide;
@@ -131,13 +136,10 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
     auto d_y = workspace<Unit<T>>(D_RESULT, steps * size), d_hidden = workspace<Unit<T>>(D_INNER, steps * all);
     const bool saved_activations = s.activation_kind() == RELU && !s.gated();
     auto activations = saved_activations ? saved.hidden : workspace<Unit<T>>(ACTIVATED, steps * wide);
-    auto pack = [&](const Linear& linear, int64_t outputs, int64_t first) {
-        return packing_rows(static_cast<const T*>(linear.weight.value), size, outputs, size, first, inner_steps, inner);
-    };
     parallel(
-        s.threads,
-        packing_rows(static_cast<const T*>(layer.outer.weight.value), wide, size, wide, 0, steps_of<T>(size), outer),
-        pack(layer.gate, gate_width, 0), pack(layer.inner, wide, steps_of<T>(gate_width))
+        s.threads, packing_weight_rows<T>(layer.outer, 0, steps_of<T>(size), outer),
+        packing_weight_rows<T>(layer.gate, 0, inner_steps, inner),
+        packing_weight_rows<T>(layer.inner, steps_of<T>(gate_width), inner_steps, inner)
     );
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
@@ -193,7 +195,7 @@ void context_gradient(
 ) {
     const int64_t size = s.d_model, steps = steps_of<T>(size), wide = p.context;
     auto back = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps);
-    parallel(s.threads, packing_rows(static_cast<const T*>(p.output.weight.value), wide, size, wide, 0, steps, back));
+    parallel(s.threads, packing_weight_rows<T>(p.output, 0, steps, back));
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, p.norm, row, count, d, d_y, sums);
         multiply_block(rows_at(d_output, size), count, back, wide, steps, [&](int64_t column, const float* sums) {
@@ -220,13 +222,10 @@ void projected_gradient(
     const int64_t size = s.d_model, all = steps_of<T>(p.query_width), key_steps = steps_of<T>(p.key_width);
     auto queries = workspace<Unit<T>>(WEIGHTS, size * (all + key_steps));
     auto keys = p.self ? queries : queries + size * all;
-    auto pack = [&](const Linear& weight, int64_t outputs, int64_t before, int64_t steps, Unit<T>* to) {
-        const T* from = static_cast<const T*>(weight.weight.value);
-        return packing_rows(from, size, outputs, size, steps_of<T>(before), steps, to);
-    };
     parallel(
-        s.threads, pack(p.query, p.queries, 0, all, queries), pack(p.key, p.keys, p.first_key(), key_steps, keys),
-        pack(p.value, p.values, p.first_key() + p.keys, key_steps, keys)
+        s.threads, packing_weight_rows<T>(p.query, 0, all, queries),
+        packing_weight_rows<T>(p.key, steps_of<T>(p.first_key()), key_steps, keys),
+        packing_weight_rows<T>(p.value, steps_of<T>(p.first_key() + p.keys), key_steps, keys)
     );
     auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
                     Unit<T>* panels) {
@@ -250,7 +249,7 @@ void projected_gradient(
 }
 
 template <class T>
-void attend_backward(
+void attention_backward(
     const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, T* d, const Unit<T>* memory,
     float* d_memory
 ) {
@@ -316,6 +315,8 @@ void add_padded(const UnpaddedStack& s, const void* gradients, T* d) {
     });
 }
 
+}  // namespace
+
 template <class T>
 void stack_backward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s);
@@ -330,14 +331,17 @@ void stack_backward(const UnpaddedStack& s) {
     for (int64_t layer = s.layers; layer-- > 0;) {
         feed_forward_backward(s, s.layer[layer], saved_stack.feed_forward[layer], d);
         if (s.memory_length) {
-            attend_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
+            attention_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
             if (s.d_cross_input && layer == s.cross_layer) add_padded(s, s.d_cross_input, d);
         }
-        attend_backward(s, s.layer[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
+        attention_backward(s, s.layer[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
     }
     if (s.float_x) pad<float>(s, s.cu_seqlens, d, s.length, s.d_x);
     else pad<T>(s, s.cu_seqlens, d, s.length, s.d_x);
     if (s.memory_length) pad<T>(s, s.memory_cu_seqlens, d_memory, s.memory_length, s.d_memory);
 }
 
-}  // namespace
+template void stack_backward<float>(const UnpaddedStack&);
+#if HAS_BFLOAT16
+template void stack_backward<uint16_t>(const UnpaddedStack&);
+#endif
