@@ -47,20 +47,20 @@ class Layer(Structure):
 class Heads(Structure):
     """Numbers of heads of queries and of keys and values; widths of a query or key, and of a value."""
 
-    _fields_ = tuple((name, c_int32) for name in ("count", "kv_count", "d_k", "d_v"))
+    _fields_ = tuple((name, c_int32) for name in ("n_heads", "n_kv_heads", "d_k", "d_v"))
 
 
 class PackedStack(Structure):
     """N blocks with the embedding before them."""
 
     _fields_ = (
-        *((name, c_int32) for name in ("layers", "d_model")),
+        *((name, c_int32) for name in ("n_layers", "d_model")),
         ("heads", Heads),
         *((name, c_int32) for name in ("pre_norm", "activation", "gated")),
-        ("layer", POINTER(Layer)),
+        ("layers", POINTER(Layer)),
         ("final_norm", Norm),
         ("embedding", c_void_p),
-        ("vocabulary", c_int64),
+        ("vocab_size", c_int64),
         ("scale", c_float),
         ("embedding_norm", Norm),
     )
@@ -174,9 +174,9 @@ class TrainingStack(Structure):
     """Tensors and sizes of a stack in training; see arguments.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "d_ff")),
+        *((name, c_int64) for name in ("n_layers", "batch", "length", "memory_length", "d_model", "d_ff")),
         ("heads", Heads),
-        ("layer", POINTER(Layer)),
+        ("layers", POINTER(Layer)),
         ("x", c_void_p),
         ("memory", c_void_p),
         ("mask", DenseMask),
@@ -236,7 +236,7 @@ class ProjectedLoss(Structure):
     """Output projection and cross-entropy; see train_loss.cpp."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("tokens", "vocabulary", "d_model")),
+        *((name, c_int64) for name in ("tokens", "vocab_size", "d_model")),
         *((name, c_void_p) for name in ("hidden", "weight", "bias", "target")),
         ("smoothing", c_float),
         ("bfloat16", c_int32),
@@ -252,7 +252,7 @@ class Extension(Structure):
     _fields_ = (
         *(
             (name, c_int64)
-            for name in ("sentences", "live", "vocabulary", "per_hypothesis", "candidates", "beam", "end")
+            for name in ("sentences", "live", "vocab_size", "per_hypothesis", "candidates", "beam", "end")
         ),
         *(
             (name, c_void_p)

@@ -22,7 +22,7 @@ from glassformer.native.beam_steps import BeamResult, BeamRules, Beams, beam_ste
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
 from glassformer.native.ops import address
-from glassformer.native.packed import INITIAL_POSITIONS, Packed, RotaryCache, ends_of, pads_behind
+from glassformer.native.packed import INITIAL_POSITIONS, Packed, RotaryCache, cu_seqlens_of, pads_behind
 from glassformer.taps import all_hooks
 
 MAX_SOURCE_TOKENS = 1024
@@ -148,7 +148,7 @@ class _Decoder:
                 address(position),
                 stride,
                 rows,
-                state.append(self.structure.layers, rows),
+                state.append(self.structure.n_layers, rows),
                 state.logits.data_ptr(),
                 torch.get_num_threads(),
             )
@@ -179,7 +179,7 @@ class _Decoder:
                 self.rotary.of(longest),
                 self.output,
                 address(position),
-                state.append(self.structure.layers, rows, most),
+                state.append(self.structure.n_layers, rows, most),
                 call,
                 torch.get_num_threads(),
             )
@@ -242,11 +242,11 @@ class NativeDecoder(_Form):
         if not self._begins(use_cache, source_mask):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
-        first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
+        first, memory = cu_seqlens_of(lengths), _positions(self.model.source_embedding, source_mask)
         encode(
             self.packed_encoder, self.encoder, self.encoder_rotary, source[source_mask], memory, first, source.size(1)
         )
-        layers = [self.decoder.structure.layer[index] for index in range(self.decoder.structure.layers)]
+        layers = [self.decoder.structure.layers[index] for index in range(self.decoder.structure.n_layers)]
         memory_keys_values = [self.packed.apply(one.cross_key, memory).to(self.packed.cache_dtype) for one in layers]
         return NativeState(memory_keys_values, first[:-1], lengths, _beam_index(source))
 
@@ -303,7 +303,7 @@ class NativeGPT(_Form):
             return self.model.begin(source, source_mask, use_cache)
         mask = source_mask[:, shared:]
         lengths = mask.sum(1)
-        first = ends_of(lengths)
+        first = cu_seqlens_of(lengths)
         memory = self._memory(shared + int(first[-1]))
         for layer, one in zip(memory, prefix or [], strict=False):
             layer[:shared] = one[:shared]
@@ -358,8 +358,8 @@ class NativeGPT(_Form):
     def _memory(self, tokens: int) -> list[Tensor]:
         """Allocate keys and values of ``tokens`` for each layer."""
         stack = self.decoder.structure
-        width = stack.heads.kv_count * (stack.heads.d_k + stack.heads.d_v)
-        return list(torch.empty(stack.layers, tokens, width, dtype=self.packed.cache_dtype))
+        width = stack.heads.n_kv_heads * (stack.heads.d_k + stack.heads.d_v)
+        return list(torch.empty(stack.n_layers, tokens, width, dtype=self.packed.cache_dtype))
 
 
 def steps_within(position: nn.Module | None, done: int, most: int) -> int:

@@ -46,17 +46,17 @@ class Packed:
         parts = blocks_of(blocks)
         attention, feed_forward = parts[0].self_attention, parts[0].feed_forward
         stack = PackedStack(
-            layers=len(parts),
+            n_layers=len(parts),
             d_model=attention.query.in_features,
             heads=Heads(*heads_of(attention)),
             pre_norm=parts[0].feed_forward_norm.pre,
             activation=ACTIVATIONS[feed_forward.activation],
             gated=isinstance(feed_forward, GatedFeedForward),
-            layer=(Layer * len(parts))(*map(self.layer, parts)),
+            layers=(Layer * len(parts))(*map(self.layer, parts)),
             final_norm=self.norm(blocks.final_norm),
         )
         if embedding is not None:
-            stack.embedding, stack.vocabulary = self._keep(embedding.weight), len(embedding.weight)
+            stack.embedding, stack.vocab_size = self._keep(embedding.weight), len(embedding.weight)
             stack.scale, stack.embedding_norm = embedding.scale, self.norm(embedding.norm)
         return stack
 
@@ -172,7 +172,7 @@ class PackedEncoder(Blocks):
         ids: Int[Tensor, " tokens"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         """The output for ``rows``, one a token of ``tokens``. With ``ids`` the kernel adds their embeddings."""
-        first = ends_of(tokens.sum(1))
+        first = cu_seqlens_of(tokens.sum(1))
         addresses = address(ids), rows.data_ptr(), first.data_ptr()
         rotary, threads = self.rotary.of(tokens.size(1)), torch.get_num_threads()
         self.packed.kernels.encode(self.structure, rotary, *addresses, len(tokens), None, threads)
@@ -203,7 +203,7 @@ class PackedEncoder(Blocks):
         return blank, (Blocks,), {name: value for name, value in self.__dict__.items() if name not in own}
 
 
-def ends_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
+def cu_seqlens_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
     """Index of the first token of each sequence in a concatenation, and the end of the last one."""
     return F.pad(lengths.cumsum(0), (1, 0))
 

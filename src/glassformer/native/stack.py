@@ -58,9 +58,9 @@ class NativeStack(Stack):
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
         x = x if x.dtype == torch.float32 else x.to(self.dtype)  # the kernel rounds; its gradient is float32 too
-        rates, recorded = self._dropout_rates(), self._recorded_layer()
+        thresholds, recorded = self._dropout_thresholds(), self._recorded_layer()
         fits = cache is None and self._fits(x, memory) and computes_gradient(x) and self._selects(selected)
-        if not fits or rates is None or recorded is None:
+        if not fits or thresholds is None or recorded is None:
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
@@ -74,7 +74,7 @@ class NativeStack(Stack):
         weights = [weight for part in modules for weight in _weights_of(part)]
         if not self._reads(weights, x.size(-1)):
             return super().forward(x, mask, memory, memory_mask, cache, selected)
-        state = CallState(rates, recorded)
+        state = CallState(thresholds, recorded)
         result: Any = _Stack.apply(self.settings, state, (dense, memory_dense), tables, selected, x, memory, *weights)
         if recorded != NO_LAYER:
             result, cross_input = result
@@ -129,7 +129,7 @@ class NativeStack(Stack):
             return True
         return tokens.is_cpu and tokens.dim() == 1 and len(tokens) > 0 and tokens.dtype in (torch.int32, torch.int64)
 
-    def _dropout_rates(self) -> tuple[int, int] | None:
+    def _dropout_thresholds(self) -> tuple[int, int] | None:
         """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
         blocks = [block._modules for block in self.layers]
         residual, attention = (
@@ -205,7 +205,7 @@ def _weights_of(part: nn.Module) -> tuple[Tensor | None, Tensor | None]:
 class CallState(NamedTuple):
     """Settings of one call of a stack."""
 
-    rates: tuple[int, int]
+    thresholds: tuple[int, int]
     """Thresholds of residual and attention dropout."""
     recorded: int
     """Index of the layer whose cross-attention inputs are recorded, or ``NO_LAYER``."""
@@ -230,7 +230,7 @@ class _Stack(torch.autograd.Function):
         ctx.settings, ctx.state, ctx.tables = settings, state, tables
         ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
         ctx.dtypes = x.dtype, cast(Tensor, weights[0]).dtype
-        ctx.seed = random_seed() if any(state.rates) else 0
+        ctx.seed = random_seed() if any(state.thresholds) else 0
         selected = None if selected is None else selected.long().contiguous()
         result = x.new_empty(x.shape if selected is None else (len(selected), x.size(2)), dtype=ctx.dtypes[1])
         call, kernels = _stack_call(ctx, masks, selected, weights), loaded()
@@ -281,7 +281,7 @@ def _stack_call(
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = abi.TrainingStack(len(layers), batch, *lengths, d_model)
     call.heads = abi.Heads(*settings.heads, *settings.widths)
-    call.d_ff, call.layer = settings.d_ff, layers
+    call.d_ff, call.layers = settings.d_ff, layers
     call.mask, call.memory_mask = (
         _mask(mask, (batch, settings.heads[0], length, keys)) for mask, keys in zip(masks, lengths, strict=True)
     )
@@ -289,7 +289,7 @@ def _stack_call(
         cosines, sines, call.inverse_sines = (table.data_ptr() for table in ctx.tables)
         call.rotary = abi.RotaryTables(cosines, sines)
     call.seed, call.threads = ctx.seed, torch.get_num_threads()
-    call.threshold, call.attention_threshold = ctx.state.rates
+    call.threshold, call.attention_threshold = ctx.state.thresholds
     call.pre_norm, call.activation = settings.pre_norm, settings.activation
     call.float_x, call.bfloat16 = ctx.dtypes[0] == torch.float32, ctx.dtypes[1] == torch.bfloat16
     call.selected, call.selected_count = address(selected), 0 if selected is None else len(selected)

@@ -6,7 +6,7 @@
 enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
 
 // Φ(x), the normal distribution, to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and e^(−x²/2).
-struct Normal { Floats below, density; };
+struct Normal { Floats cdf, unnormalized_density; };
 
 static inline Normal normal(Floats x) {
     const Floats scaled = x * 0.70710678f, size = scaled < 0.0f ? -scaled : scaled;
@@ -22,7 +22,7 @@ static inline Normal normal(Floats x) {
 // The factor g(x) of the smooth activations, which are x · g(x): Φ(x), its approximation with tanh, or the logistic
 // function. Exponents are bounded, so that every finite x has a finite result.
 static inline Floats gate(Activation activation, Floats x) {
-    if (activation == GELU) return normal(x).below;
+    if (activation == GELU) return normal(x).cdf;
     if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? broadcast(87.0f) : -x));
     const Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);  // 2 √(2/π) (x + …)
     return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? broadcast(80.0f) : twice));
@@ -43,7 +43,7 @@ static inline ActivationGradient activation_gradient(Activation activation, Floa
     if (activation == RELU) return {x < 0.0f ? Floats{} : x, x > 0.0f ? d : Floats{}};
     if (activation == GELU) {
         const Normal n = normal(x);
-        return {x * n.below, d * (n.below + x * n.density * 0.39894228f)};
+        return {x * n.cdf, d * (n.cdf + x * n.unnormalized_density * 0.39894228f)};
     }
     const Floats g = gate(activation, x), slope = x * g * (1.0f - g);
     if (activation == SILU) return {x * g, d * (g + slope)};

@@ -170,8 +170,8 @@ static void amx_rows(
     if (!full_tiles) configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
 }
 
-// Sums [rows, PANEL] over all steps of rows and a panel, with BEGIN not added to earlier sums; the registers have their
-// usual shape.
+// Sums [rows, PANEL] over all steps of rows and a panel, with `begin` not added to earlier sums; the registers have
+// their usual shape.
 template <class Unit>
 static void amx_panel(
     TileRows<Unit> a, int64_t rows, const Packed<Unit>* panel, int64_t steps, Number<Unit>* sums, bool begin = true

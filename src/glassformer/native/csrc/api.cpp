@@ -15,9 +15,8 @@ API const char* arithmetic() {
 #define ARITHMETIC "2"
 #endif
 #if HAS_AMX
-    if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices 3";
-#endif
-#if HAS_BFLOAT16 && !HAS_AMX
+    return ARITHMETIC ", 512 bits, matrices 3";
+#elif HAS_BFLOAT16
     return ARITHMETIC ", 512 bits, pairs 2";
 #elif LANES == 16
     return ARITHMETIC ", 512 bits";
@@ -31,7 +30,7 @@ API const char* arithmetic() {
 // Digest of the sources of this build, as library.py computes it.
 API const char* sources() { return SOURCES_DIGEST; }
 
-// 1 if the system permits this process all registers that the kernels use.
+// 1 if the system permits this process all registers that the kernels use; library.py uses no library without them.
 API int32_t has_permission() {
 #if HAS_AMX
     return amx_permitted();
@@ -51,23 +50,11 @@ API const char* struct_layout(const char* name) {
 }
 
 // 1 if float32 products of encoders and of training have bfloat16 parts (split.h).
-API int32_t multiplies_parts() {
-#if HAS_AMX
-    return amx_permitted();
-#else
-    return 0;
-#endif
-}
+API int32_t multiplies_parts() { return HAS_AMX; }
 
 API int32_t panel_size() { return PANEL; }
 
-API int32_t has_bfloat16() {
-#if HAS_AMX
-    return amx_permitted();
-#else
-    return HAS_BFLOAT16;
-#endif
-}
+API int32_t has_bfloat16() { return HAS_BFLOAT16; }
 
 // y = dropout(x); the dropped elements do not depend on the type.
 API int32_t drop_elements(

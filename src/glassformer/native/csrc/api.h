@@ -1,6 +1,5 @@
 // Exported functions: linkage and error codes. The caller owns all memory that outlives a call.
 #pragma once
-#include <cmath>
 #include <cstdint>
 #include <new>
 #include <stdexcept>
@@ -58,4 +57,10 @@ static int32_t guarded(Work work) {
     } catch (const std::exception& error) {
         return error_code(error, 3);
     }
+}
+
+// Indices [count] must be at least 0 and less than `rows`.
+static inline void check_indices(const int64_t* indices, int64_t count, int64_t rows, const char* message) {
+    for (int64_t i = 0; i < count; i++)
+        if (indices[i] < 0 || indices[i] >= rows) throw std::out_of_range(message);
 }

@@ -38,26 +38,26 @@ struct Layer {
 
 // Heads of queries and, one for each group of them, of keys and values; widths of a query or key, and of a value.
 struct Heads {
-    int32_t count, kv_count, d_k, d_v;
+    int32_t n_heads, n_kv_heads, d_k, d_v;
 
-    int64_t group() const { return count / kv_count; }
-    int64_t queries() const { return static_cast<int64_t>(count) * d_k; }
-    int64_t keys() const { return static_cast<int64_t>(kv_count) * d_k; }
-    int64_t values() const { return static_cast<int64_t>(kv_count) * d_v; }
-    int64_t context() const { return static_cast<int64_t>(count) * d_v; }
+    int64_t group() const { return n_heads / n_kv_heads; }
+    int64_t queries() const { return static_cast<int64_t>(n_heads) * d_k; }
+    int64_t keys() const { return static_cast<int64_t>(n_kv_heads) * d_k; }
+    int64_t values() const { return static_cast<int64_t>(n_kv_heads) * d_v; }
+    int64_t context() const { return static_cast<int64_t>(n_heads) * d_v; }
 };
 
 // Rotary positions [length, d_k] (rope.h), or nulls. Each pair has its cosine twice, and its sine twice, first negated.
 struct RotaryTables { const float *cosines, *sines; };
 
 struct PackedStack {
-    int32_t layers, d_model;
+    int32_t n_layers, d_model;
     Heads heads;
     int32_t pre_norm, activation, gated;
-    const Layer* layer;
+    const Layer* layers;  // [n_layers]
     Norm final_norm;
-    const float* embedding;  // [vocabulary, d_model]
-    int64_t vocabulary;
+    const float* embedding;  // [vocab_size, d_model]
+    int64_t vocab_size;
     float scale;          // of the embedding
     Norm embedding_norm;  // weight null: none
 };
@@ -113,7 +113,8 @@ struct Attention {
     Sequences q, k, v, context;
     Sequences q_gradient, k_gradient, v_gradient, context_gradient;  // backward pass only
     DenseMask mask;
-    float* log_sums;  // [batch, heads, queries]: logarithms of the denominators of softmax
+    float*
+        log_sums;  // [batch, n_heads, queries], or [n_heads, queries] of each sequence without padding: log Σ e^score
     uint64_t seed;
     int32_t threshold, bfloat16;  // threshold / 256 of the weights are dropped
     int64_t threads;
@@ -154,9 +155,9 @@ struct Embedding {
 
 // A stack in training. Numbers are bfloat16 or float32.
 struct TrainingStack {
-    int64_t layers, batch, length, memory_length, d_model, d_ff;  // memory_length: 0 without a memory
+    int64_t n_layers, batch, length, memory_length, d_model, d_ff;  // memory_length: 0 without a memory
     Heads heads;
-    const Layer* layer;           // [layers]
+    const Layer* layers;          // [n_layers]
     const void *x, *memory;       // [batch, length, d_model], [batch, memory_length, d_model] or null
     DenseMask mask, memory_mask;  // of self-attention and of cross-attention
     RotaryTables rotary;
@@ -181,9 +182,9 @@ struct TrainingStack {
 };
 
 struct ProjectedLoss {
-    int64_t tokens, vocabulary, d_model;
+    int64_t tokens, vocab_size, d_model;
     const void* hidden;          // [tokens, d_model]
-    const float *weight, *bias;  // [vocabulary, d_model]; [vocabulary] or null
+    const float *weight, *bias;  // [vocab_size, d_model]; [vocab_size] or null
     const int64_t* target;       // [tokens]
     float smoothing;
     int32_t bfloat16;  // hidden and its gradient
@@ -228,8 +229,8 @@ struct Update {
 // One step of beam search: the best extensions of each sentence's live hypotheses, at most `per_hypothesis` of one.
 // Ties are in the order of hypotheses, then of their candidates.
 struct Extension {
-    int64_t sentences, live, vocabulary, per_hypothesis, candidates, beam, end;
-    const float* logits;                // [sentences, live, vocabulary]; −∞ for forbidden tokens
+    int64_t sentences, live, vocab_size, per_hypothesis, candidates, beam, end;
+    const float* logits;                // [sentences, live, vocab_size]; −∞ for forbidden tokens
     const float *normalizers, *totals;  // [sentences, live]
     // Results, [sentences, candidates + beam]: the candidates, then those that do not end, both best first. For each:
     // its total, the log-probability of its last token, the index of its hypothesis, and that token.
@@ -238,17 +239,18 @@ struct Extension {
     int64_t n_ended;  // candidates of all sentences that end
 };
 
-// The hypotheses of all sentences have the same number of tokens; `tokens` and `log_probs` have two buffers, [rows,
-// capacity], which the steps fill in turns: afterwards buffer done % 2 contains the hypotheses, and the other one those
-// before the last step.
+// The hypotheses of all sentences have the same number of tokens; `tokens` and `token_log_probs` have two buffers,
+// [rows, capacity], which the steps fill in turns: afterwards buffer done % 2 contains the hypotheses, and the other
+// one those before the last step.
 struct BeamSteps {
-    Extension extension;       // of the last step; `totals` are its own, and `normalizers` a result
+    Extension extension;       // of the last step; logits, normalizers and totals are those below
     int64_t most, done;        // steps to be taken, and the result
     int64_t length, capacity;  // tokens of a hypothesis before the first step
     int64_t *tokens, *other_tokens;
     float *token_log_probs, *other_log_probs;
     const int64_t* forbidden;  // tokens that no hypothesis may contain
     int64_t n_forbidden;
-    float *logits, *normalizers, *totals;  // of each row; totals: of the hypotheses, also a result
-    float *best, *sums;                    // result: of each sentence, its greatest total, and Σ normalizers
+    // [rows, vocab_size], [rows], [rows]; totals: of the hypotheses, also a result.
+    float *logits, *normalizers, *totals;
+    float *best, *sums;  // [sentences], results: the greatest total, and Σ normalizers
 };

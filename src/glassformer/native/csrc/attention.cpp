@@ -10,6 +10,7 @@
 #include "heads.h"
 #include "pair_attention.h"
 #include "softmax.h"
+#include "thread_pool.h"
 #include "visible_keys.h"
 
 // Buffers for the heads of one sequence that share keys and values. Rows and transposed rows are padded to full
@@ -85,11 +86,7 @@ static void restore_weights(Range range, const uint8_t* mask_row, float scale, f
 static void drop_weights(const SequenceAttention& a, int64_t row, Range range, const float* values, float* dropped) {
     const float scale = Dropout(a.seed, a.threshold).scale;
     for (int64_t j = range.low; j < range.high; j += LANES) {
-        const auto row_bits = static_cast<uint32_t>(row) * 0x9e3779b1u;
-        const Ints bits = mix_bits(
-            lane_numbers() + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ row_bits,
-            static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32)
-        );
+        const Ints bits = weight_bits(a.seed, row, Ints{}, lane_numbers() + static_cast<int32_t>(j));
         store(dropped + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
     }
 }
@@ -112,7 +109,7 @@ static void attend_forward(const SequenceAttention& a, int64_t h, const T* last_
     update_visible(a, h, w);
     w.results.resize(QUERY_TILE * padded(a.heads.d_v, LANES));
     const uint8_t* mask = a.mask_of(h);
-    const int64_t before = a.queries_before * a.heads.count, first = h * a.queries;
+    const int64_t before = a.queries_before * a.heads.n_heads, first = h * a.queries;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.heads.d_k));
     for (int64_t i = 0; i < a.queries; i += QUERY_TILE) {
         const Range range = w.visible.range(i, std::min(i + QUERY_TILE, a.queries));
@@ -154,7 +151,7 @@ static void attend_backward(const SequenceAttention& a, int64_t h, const T* last
     update_visible(a, h, w);
     w.results.resize(QUERY_TILE * wide_k), w.rows.resize(QUERY_TILE * std::max(wide_k, wide_v));
     const uint8_t* mask = a.mask_of(h);
-    const int64_t before = a.queries_before * a.heads.count, first = h * a.queries;
+    const int64_t before = a.queries_before * a.heads.n_heads, first = h * a.queries;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.heads.d_k));
     for (int64_t i = 0; i < a.queries; i += QUERY_TILE) {
         const Range range = w.visible.range(i, std::min(i + QUERY_TILE, a.queries));
@@ -207,7 +204,7 @@ template <class T>
 static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t heads_per_chunk) {
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
-    parallel_for(a.threads, a.batch * a.heads.kv_count, heads_per_chunk, [&](int64_t from, int64_t to) {
+    parallel_for(a.threads, a.batch * a.heads.n_kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
         thread_local Head<T> work;
         thread_local int64_t prepared_for = 0;
         if (prepared_for != call) {
@@ -218,8 +215,8 @@ static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t h
             prepared_for = call;
         }
         for (int64_t index = from; index < to; index++) {
-            const int64_t kv_head = index % a.heads.kv_count;
-            const SequenceAttention one = select_sequence<T>(a, index / a.heads.kv_count);
+            const int64_t kv_head = index % a.heads.n_kv_heads;
+            const SequenceAttention one = select_sequence<T>(a, index / a.heads.n_kv_heads);
             if (backward) attend_group_backward<T>(one, kv_head, work);
             else attend_group_forward<T>(one, kv_head, work);
         }
@@ -230,7 +227,7 @@ static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t h
 template <class T>
 void attend_batches(const Attention& a, bool backward) {
     // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
-    const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.heads.kv_count);
+    const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.heads.n_kv_heads);
 #if HAS_BFLOAT16
     if constexpr (std::is_same<T, uint16_t>::value) attend_batches_pairs(a, backward, heads_per_chunk);
     else

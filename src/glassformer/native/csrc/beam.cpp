@@ -52,9 +52,9 @@ static void extend(Extension& e) {
     std::vector<Candidate> candidates(e.live * e.per_hypothesis);
     for (int64_t s = 0; s < e.sentences; s++) {
         for (int64_t row = 0; row < e.live; row++) {
-            const float* logits = e.logits + (s * e.live + row) * e.vocabulary;
+            const float* logits = e.logits + (s * e.live + row) * e.vocab_size;
             const float normalizer = e.normalizers[s * e.live + row], total = e.totals[s * e.live + row];
-            best(logits, e.vocabulary, e.per_hypothesis, values.data(), tokens.data() + row * e.per_hypothesis);
+            best(logits, e.vocab_size, e.per_hypothesis, values.data(), tokens.data() + row * e.per_hypothesis);
             for (int64_t i = 0, at = row * e.per_hypothesis; i < e.per_hypothesis; i++, at++) {
                 const float log_prob = values[i] - normalizer;
                 log_probs[at] = log_prob > 0 ? 0 : log_prob;
@@ -130,9 +130,7 @@ void take_steps(const StackCall& stack, const Linear& output, const float* posit
     const int64_t rows = e.sentences * e.live;
     std::vector<int64_t> ids(rows);
     std::vector<int32_t> index;
-    for (int64_t i = 0; i < b.n_forbidden; i++)
-        if (b.forbidden[i] < 0 || b.forbidden[i] >= e.vocabulary)
-            throw std::out_of_range("a forbidden token is outside the vocabulary");
+    check_indices(b.forbidden, b.n_forbidden, e.vocab_size, "a forbidden token is outside the vocabulary");
     e.logits = b.logits, e.normalizers = b.normalizers, e.totals = b.totals;
     for (b.done = 0; b.done < b.most; cache.steps++) {
         const int64_t length = b.length + b.done;
@@ -140,8 +138,8 @@ void take_steps(const StackCall& stack, const Linear& output, const float* posit
         const float* encoding = position ? position + b.done * stack.d_model : nullptr;
         decode_tokens(stack, output, {ids.data(), encoding, 0, rows}, cache, b.logits);
         for (int64_t row = 0; row < rows; row++) {
-            float* logits = b.logits + row * e.vocabulary;
-            b.normalizers[row] = log_sum(logits, e.vocabulary);
+            float* logits = b.logits + row * e.vocab_size;
+            b.normalizers[row] = logsumexp(logits, e.vocab_size);
             for (int64_t i = 0; i < b.n_forbidden; i++) logits[b.forbidden[i]] = -INFINITY;
         }
         extend(e);
@@ -155,13 +153,14 @@ void take_steps(const StackCall& stack, const Linear& output, const float* posit
 
 }  // namespace
 
-// log Σ e^x of each row; below, its k greatest entries in descending order with their indices.
+// log Σ e^x of each row of x [rows, count]; results: [rows].
 API int32_t log_sums(const float* x, int64_t rows, int64_t count, float* results) {
     return guarded([&] {
-        for (int64_t row = 0; row < rows; row++) results[row] = log_sum(x + row * count, count);
+        for (int64_t row = 0; row < rows; row++) results[row] = logsumexp(x + row * count, count);
     });
 }
 
+// The k ≤ count greatest entries of each row in descending order, and their indices; values, indices: [rows, k].
 API int32_t best_of(const float* x, int64_t rows, int64_t count, int64_t k, float* values, int64_t* indices) {
     return guarded([&] {
         for (int64_t row = 0; row < rows; row++) best(x + row * count, count, k, values + row * k, indices + row * k);

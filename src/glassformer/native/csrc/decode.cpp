@@ -59,7 +59,7 @@ void feed_forward(const StackCall& stack, const Layer& layer, float* x, int64_t 
 
 // Section 3.4: the row of the token × `scale`, added to the positional encoding in x.
 void embed(const StackCall& stack, int64_t id, float* x) {
-    if (id < 0 || id >= stack.vocabulary) throw std::out_of_range(OUTSIDE_VOCABULARY);
+    if (id < 0 || id >= stack.vocab_size) throw std::out_of_range(OUTSIDE_VOCABULARY);
     const float* row = stack.embedding + id * stack.d_model;
     for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * stack.scale + x[i];
     normalize_rows(stack.embedding_norm, x, 1, stack.d_model, x);
@@ -69,13 +69,13 @@ void embed(const StackCall& stack, int64_t id, float* x) {
 void rotate_queries_and_keys(const StackCall& stack, int64_t position, float* qkv) {
     const RotaryTables& tables = stack.rotary;
     const int64_t size = stack.heads.d_k;
-    for (int head = 0; tables.cosines && head < stack.heads.count + stack.heads.kv_count; head++, qkv += size)
+    for (int head = 0; tables.cosines && head < stack.heads.n_heads + stack.heads.n_kv_heads; head++, qkv += size)
         rotate_head(qkv, tables.cosines + position * size, tables.sines + position * size, size, qkv);
 }
 
 // Equation 1 for `rows` queries of at most `longest` visible positions. write_keys(row, to) writes a pointer to each
 // visible position and returns their number. Several cores divide the rows or, if these are few, the heads.
-template <class Unit, class WriteKeys>
+template <class T, class WriteKeys>
 void attend_rows(
     const StackCall& stack, int64_t rows, int64_t longest, const float* q, int64_t stride, float* context,
     WriteKeys write_keys
@@ -83,27 +83,27 @@ void attend_rows(
     const Heads& heads = stack.heads;
     const bool enough = rows * longest * (heads.keys() + heads.values()) >= ENOUGH_NUMBERS;
     const int64_t threads = enough ? threads_for_small_work(stack.threads) : 1;
-    const int64_t parts = rows < 2 * threads ? (heads.count + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE : 1;
-    parallel_for(threads, rows * parts, chunk_size(threads, rows * parts), [&](int64_t from, int64_t to) {
-        auto keys = workspace<const Unit*>(KEY_ROWS, longest);
-        auto scores = workspace<float>(SCORES, heads.count * (padded(longest, LANES) + LANES));
+    const int64_t head_groups = rows < 2 * threads ? (heads.n_heads + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE : 1;
+    parallel_for(threads, rows * head_groups, chunk_size(threads, rows * head_groups), [&](int64_t from, int64_t to) {
+        auto keys = workspace<const T*>(KEY_ROWS, longest);
+        auto scores = workspace<float>(SCORES, heads.n_heads * (padded(longest, LANES) + LANES));
         for (int64_t index = from; index < to; index++) {
-            const int64_t row = index / parts, count = write_keys(row, keys);
-            const int first = static_cast<int>(index % parts) * HEADS_AT_ONCE;
-            const int last = parts == 1 ? heads.count : std::min(first + HEADS_AT_ONCE, heads.count);
+            const int64_t row = index / head_groups, count = write_keys(row, keys);
+            const int first = static_cast<int>(index % head_groups) * HEADS_AT_ONCE;
+            const int last = head_groups == 1 ? heads.n_heads : std::min(first + HEADS_AT_ONCE, heads.n_heads);
             attend(heads, first, last, q + row * stride, count, keys, context + row * heads.context(), scores);
         }
     });
 }
 
-// Consecutive sequences of a batch: sequence s begins at token first[s], and the last one ends at first[count].
+// Consecutive sequences of a batch.
 struct SequenceRange {
-    const int64_t* first;
+    const int64_t* cu_seqlens;  // [count + 1]: first token of each, and the end of the last
     int64_t count;
-    int64_t tokens() const { return first[count] - first[0]; }
+    int64_t tokens() const { return cu_seqlens[count] - cu_seqlens[0]; }
     int64_t longest() const {
         int64_t most = 0;
-        for (int64_t s = 0; s < count; s++) most = std::max(most, first[s + 1] - first[s]);
+        for (int64_t s = 0; s < count; s++) most = std::max(most, cu_seqlens[s + 1] - cu_seqlens[s]);
         return most;
     }
 };
@@ -114,42 +114,42 @@ void attend_bidirectional(const StackCall& stack, const SequenceRange& sequences
     const int64_t width = heads.queries() + heads.keys() + heads.values();
     auto rows = [&](float* at, int64_t size, int64_t stride) { return Sequences{at, 0, size, stride}; };
     Attention a = {sequences.count, sequences.longest(), sequences.longest(), heads};
-    std::vector<int64_t> begins(sequences.first, sequences.first + sequences.count + 1);
-    for (int64_t& begin : begins) begin -= sequences.first[0];
-    a.cu_seqlens_q = a.cu_seqlens_k = begins.data();
+    std::vector<int64_t> cu_seqlens(sequences.cu_seqlens, sequences.cu_seqlens + sequences.count + 1);
+    for (int64_t& first : cu_seqlens) first -= sequences.cu_seqlens[0];
+    a.cu_seqlens_q = a.cu_seqlens_k = cu_seqlens.data();
     a.q = rows(qkv, heads.d_k, width), a.k = rows(qkv + heads.queries(), heads.d_k, width);
     a.v = rows(qkv + heads.queries() + heads.keys(), heads.d_v, width);
     a.context = rows(context, heads.d_v, heads.context());
-    a.log_sums = workspace<float>(LOG_SUMS, sequences.tokens() * heads.count);
+    a.log_sums = workspace<float>(LOG_SUMS, sequences.tokens() * heads.n_heads);
     const int64_t numbers = sequences.tokens() * sequences.longest() * (heads.keys() + heads.values());
     a.threads = numbers < ENOUGH_NUMBERS ? 1 : stack.threads;
     attend_batches<float>(a, false);
 }
 
 // Every token of a prompt attends to the shared prefix, to the tokens before it, and to itself.
-template <class Unit>
+template <class T>
 void attend_prompts(
     const StackCall& stack, int index, const SequenceRange& sequences, const DecoderCache& cache, const float* qkv,
     float* context
 ) {
     const Heads& heads = stack.heads;
     const int64_t width = heads.keys() + heads.values(), stride = heads.queries() + width;
-    auto memory = static_cast<Unit*>(cache.memory[index]);
-    auto new_memory = memory + (cache.shared + sequences.first[0]) * width;
-    std::vector<int64_t> begins(sequences.tokens());
+    auto memory = static_cast<T*>(cache.memory[index]);
+    auto new_memory = memory + (cache.shared + sequences.cu_seqlens[0]) * width;
+    std::vector<int64_t> sequence_begin(sequences.tokens());
     for (int64_t s = 0, begin = 0; s < sequences.count; s++) {
-        const int64_t end = sequences.first[s + 1] - sequences.first[0];
-        std::fill(begins.begin() + begin, begins.begin() + end, begin);
+        const int64_t end = sequences.cu_seqlens[s + 1] - sequences.cu_seqlens[0];
+        std::fill(sequence_begin.begin() + begin, sequence_begin.begin() + end, begin);
         begin = end;
     }
     for (int64_t row = 0; row < sequences.tokens(); row++)
         put(qkv + row * stride + heads.queries(), width, new_memory + row * width);
-    attend_rows<Unit>(
+    attend_rows<T>(
         stack, sequences.tokens(), cache.shared + sequences.longest(), qkv, stride, context,
-        [&](int64_t row, const Unit** to) {
+        [&](int64_t row, const T** to) {
             for (int64_t t = 0; t < cache.shared; t++) *to++ = memory + t * width;
-            for (int64_t t = begins[row]; t <= row; t++) *to++ = new_memory + t * width;
-            return cache.shared + row + 1 - begins[row];
+            for (int64_t t = sequence_begin[row]; t <= row; t++) *to++ = new_memory + t * width;
+            return cache.shared + row + 1 - sequence_begin[row];
         }
     );
 }
@@ -158,15 +158,17 @@ void attend_prompts(
 void attend_sequences(
     const StackCall& stack, int index, const SequenceRange& sequences, const DecoderCache* cache, float* x
 ) {
-    const Layer& layer = stack.layer[index];
+    const Layer& layer = stack.layers[index];
     const int64_t rows = sequences.tokens(), width = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * width);
         auto context = workspace<float>(HEAD_OUTPUTS, rows * stack.heads.context());
         linear(layer.query, input, rows, {qkv, width, NONE, false}, stack.threads);
         for (int64_t s = 0, row = 0; s < sequences.count; s++)
-            for (int64_t t = sequences.first[s]; t < sequences.first[s + 1]; t++, row++)
-                rotate_queries_and_keys(stack, (cache ? cache->shared : 0) + t - sequences.first[s], qkv + row * width);
+            for (int64_t t = sequences.cu_seqlens[s]; t < sequences.cu_seqlens[s + 1]; t++, row++)
+                rotate_queries_and_keys(
+                    stack, (cache ? cache->shared : 0) + t - sequences.cu_seqlens[s], qkv + row * width
+                );
         if (!cache) attend_bidirectional(stack, sequences, qkv, context);
         else if (cache->bfloat16) attend_prompts<uint16_t>(stack, index, sequences, *cache, qkv, context);
         else attend_prompts<float>(stack, index, sequences, *cache, qkv, context);
@@ -180,16 +182,16 @@ void run_sequences(const StackCall& stack, const SequenceRange& all, const Decod
     const int64_t enough = std::max<int64_t>(TOKENS_AT_ONCE / 4, std::min<int64_t>(TOKENS_AT_ONCE, share));
     std::vector<SequenceRange> groups;
     for (int64_t from = 0, to = 1; to <= all.count; to++)
-        if (to == all.count || all.first[to] - all.first[from] >= enough) {
-            groups.push_back({all.first + from, to - from});
+        if (to == all.count || all.cu_seqlens[to] - all.cu_seqlens[from] >= enough) {
+            groups.push_back({all.cu_seqlens + from, to - from});
             from = to;
         }
     parallel_for(stack.threads, groups.size(), 1, [&](int64_t from, int64_t to) {
         for (int64_t g = from; g < to; g++) {
-            float* rows = x + (groups[g].first[0] - all.first[0]) * stack.d_model;
-            for (int index = 0; index < stack.layers; index++) {
+            float* rows = x + (groups[g].cu_seqlens[0] - all.cu_seqlens[0]) * stack.d_model;
+            for (int index = 0; index < stack.n_layers; index++) {
                 attend_sequences(stack, index, groups[g], cache, rows);
-                feed_forward(stack, stack.layer[index], rows, groups[g].tokens());
+                feed_forward(stack, stack.layers[index], rows, groups[g].tokens());
             }
             normalize_rows(stack.final_norm, rows, groups[g].tokens(), stack.d_model, rows);
         }
@@ -197,16 +199,16 @@ void run_sequences(const StackCall& stack, const SequenceRange& all, const Decod
 }
 
 // The newest token of each hypothesis attends to its prompt (decoder-only), to the steps before it, and to itself.
-template <class Unit>
+template <class T>
 void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache, bool prompts) {
-    const Layer& layer = stack.layer[index];
+    const Layer& layer = stack.layers[index];
     const Heads& heads = stack.heads;
     const int64_t width = heads.keys() + heads.values(), stride = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * stride);
         auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context());
         linear(layer.query, input, rows, {qkv, stride, NONE, false}, stack.threads);
-        Unit* newest = static_cast<Unit*>(cache.keys_values[cache.steps - 1]) + index * rows * width;
+        T* newest = static_cast<T*>(cache.keys_values[cache.steps - 1]) + index * rows * width;
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row++) {
             const int64_t before = prompts ? cache.shared + cache.length[row / cache.rows_per_sentence] : 0;
@@ -214,25 +216,25 @@ void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, con
             put(qkv + row * stride + heads.queries(), width, newest + row * width);
             longest = std::max(longest, before + cache.steps);
         }
-        auto memory = prompts ? static_cast<const Unit*>(cache.memory[index]) : nullptr;
-        attend_rows<Unit>(stack, rows, longest, qkv, stride, context, [&](int64_t row, const Unit** to) {
-            const Unit** const begin = to;
+        auto memory = prompts ? static_cast<const T*>(cache.memory[index]) : nullptr;
+        attend_rows<T>(stack, rows, longest, qkv, stride, context, [&](int64_t row, const T** to) {
+            const T** const begin = to;
             const int64_t sentence = row / cache.rows_per_sentence;
             for (int64_t t = 0; prompts && t < cache.shared; t++) *to++ = memory + t * width;
             for (int64_t t = 0; prompts && t < cache.length[sentence]; t++)
                 *to++ = memory + (cache.shared + cache.first[sentence] + t) * width;
             const int32_t* beam_index = cache.beam_index + row * cache.stride;
             for (int64_t t = 0; t < cache.steps; t++)
-                *to++ = static_cast<Unit*>(cache.keys_values[t]) + (index * cache.rows[t] + beam_index[t]) * width;
+                *to++ = static_cast<T*>(cache.keys_values[t]) + (index * cache.rows[t] + beam_index[t]) * width;
             return to - begin;
         });
         linear(layer.output, context, rows, out, stack.threads);
     });
 }
 
-template <class Unit>
+template <class T>
 void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache) {
-    const Layer& layer = stack.layer[index];
+    const Layer& layer = stack.layers[index];
     const Heads& heads = stack.heads;
     const int64_t width = heads.keys() + heads.values();
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
@@ -242,8 +244,8 @@ void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, co
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row += cache.rows_per_sentence)
             longest = std::max(longest, cache.length[row / cache.rows_per_sentence]);
-        auto memory = static_cast<const Unit*>(cache.memory[index]);
-        attend_rows<Unit>(stack, rows, longest, q, heads.queries(), context, [&](int64_t row, const Unit** to) {
+        auto memory = static_cast<const T*>(cache.memory[index]);
+        attend_rows<T>(stack, rows, longest, q, heads.queries(), context, [&](int64_t row, const T** to) {
             const int64_t sentence = row / cache.rows_per_sentence, length = cache.length[sentence];
             for (int64_t t = 0; t < length; t++) to[t] = memory + (cache.first[sentence] + t) * width;
             return length;
@@ -252,13 +254,13 @@ void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, co
     });
 }
 
-template <class Unit>
+template <class T>
 void run_step(const StackCall& stack, float* x, int64_t rows, const DecoderCache& cache) {
-    for (int index = 0; index < stack.layers; index++) {
-        const Layer& layer = stack.layer[index];
+    for (int index = 0; index < stack.n_layers; index++) {
+        const Layer& layer = stack.layers[index];
         const bool crosses = layer.cross_query.weight.value;
-        attend_cache<Unit>(stack, index, x, rows, cache, !crosses);
-        if (crosses) attend_memory<Unit>(stack, index, x, rows, cache);
+        attend_cache<T>(stack, index, x, rows, cache, !crosses);
+        if (crosses) attend_memory<T>(stack, index, x, rows, cache);
         feed_forward(stack, layer, x, rows);
     }
     normalize_rows(stack.final_norm, x, rows, stack.d_model, x);
@@ -283,17 +285,17 @@ void decode_tokens(
 }
 
 // x: [tokens, d_model], unpadded; with `ids` it contains positional encodings, to which the embeddings are added.
-// first: index of the first token of each sequence, and the end of the last. With a cache the sequences are prompts of
+// cu_seqlens: first token of each sequence, and the end of the last. With a cache the sequences are prompts of
 // a decoder-only model, whose keys and values are stored in its memory; else attention is bidirectional.
 API int32_t encode(
-    const PackedStack* stack, const RotaryTables* rotary, const int64_t* ids, float* x, const int64_t* first,
+    const PackedStack* stack, const RotaryTables* rotary, const int64_t* ids, float* x, const int64_t* cu_seqlens,
     int64_t sequences, const DecoderCache* cache, int64_t threads
 ) {
     return guarded([&] {
         const StackCall call{*stack, threads, *rotary};
-        for (int64_t token = 0; ids && token < first[sequences]; token++)
+        for (int64_t token = 0; ids && token < cu_seqlens[sequences]; token++)
             embed(call, ids[token], x + token * stack->d_model);
-        run_sequences(call, {first, sequences}, cache, x);
+        run_sequences(call, {cu_seqlens, sequences}, cache, x);
     });
 }
 

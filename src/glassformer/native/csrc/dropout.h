@@ -17,11 +17,11 @@ static inline Ints mix_bits(Ints counter, Low low, uint32_t high) {
     return (Ints)(x ^ (x >> 15));
 }
 
-// Bits for the weights of attention of `key` in the rows `row` + lane.
-static inline Ints weight_bits(uint64_t seed, int64_t row, Ints lane, int64_t key) {
-    const Words rows = ((Words)lane + static_cast<uint32_t>(row)) * 0x9e3779b1u;
+// Bits for the weights of attention of `keys` in the rows `row` + `row_lanes`.
+static inline Ints weight_bits(uint64_t seed, int64_t row, Ints row_lanes, Ints keys) {
+    const Words rows = ((Words)row_lanes + static_cast<uint32_t>(row)) * 0x9e3779b1u;
     const auto high = static_cast<uint32_t>(seed >> 32) + static_cast<uint32_t>(row >> 32);
-    return mix_bits(static_cast<int32_t>(key) - Ints{}, static_cast<uint32_t>(seed) ^ rows, high);
+    return mix_bits(keys, static_cast<uint32_t>(seed) ^ rows, high);
 }
 
 struct Dropout {
@@ -32,7 +32,7 @@ struct Dropout {
     Dropout(uint64_t seed, int32_t threshold) : seed(seed), threshold(threshold), scale(256.0f / (256 - threshold)) {}
 };
 
-// One byte for each of 4 · LANES elements from `start` on; those of vector `part` are in bits 8 · part to 8 · part + 7.
+// One byte for each of 4 · LANES elements from `start` on; those of vector `byte` are in bits 8 · byte to 8 · byte + 7.
 static inline Ints dropout_bytes(int64_t start, const Dropout& dropout) {
     const auto block = static_cast<uint32_t>(start / 4);
     const auto high = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
@@ -42,15 +42,15 @@ static inline Ints dropout_bytes(int64_t start, const Dropout& dropout) {
     );
 }
 
-static inline Floats apply_dropout(Floats values, Ints bytes, int part, const Dropout& dropout) {
-    return (bytes >> (8 * part) & 255) >= dropout.threshold ? values * dropout.scale : Floats{};
+static inline Floats apply_dropout(Floats values, Ints bytes, int byte, const Dropout& dropout) {
+    return (bytes >> (8 * byte) & 255) >= dropout.threshold ? values * dropout.scale : Floats{};
 }
 
 template <class T>
 static inline void drop_vectors(const T* x, int64_t start, const Dropout& dropout, T* y) {
     const Ints bytes = dropout_bytes(start, dropout);
-    for (int part = 0; part < 4; part++)
-        write(y + part * LANES, apply_dropout(read(x + part * LANES), bytes, part, dropout));
+    for (int byte = 0; byte < 4; byte++)
+        write(y + byte * LANES, apply_dropout(read(x + byte * LANES), bytes, byte, dropout));
 }
 
 template <class T>
@@ -73,9 +73,9 @@ template <class T>
 static void add_dropped(const T* x, const float* y, int64_t start, const Dropout& dropout, int64_t size, T* to) {
     for (int64_t i = 0; i < size; i += 4 * LANES) {
         const Ints bytes = dropout.threshold ? dropout_bytes(start + i, dropout) : Ints{};
-        for (int part = 0; part < 4; part++) {
-            const int64_t j = i + part * LANES;
-            const Floats dropped = dropout.threshold ? apply_dropout(load(y + j), bytes, part, dropout) : load(y + j);
+        for (int byte = 0; byte < 4; byte++) {
+            const int64_t j = i + byte * LANES;
+            const Floats dropped = dropout.threshold ? apply_dropout(load(y + j), bytes, byte, dropout) : load(y + j);
             write(to + j, read(x + j) + dropped);
         }
     }
@@ -86,9 +86,9 @@ template <class T>
 static void drop_row(const float* d, int64_t start, const Dropout& dropout, int64_t size, T* to) {
     for (int64_t i = 0; i < size; i += 4 * LANES) {
         const Ints bytes = dropout.threshold ? dropout_bytes(start + i, dropout) : Ints{};
-        for (int part = 0; part < 4; part++) {
-            const Floats values = load(d + i + part * LANES);
-            write(to + i + part * LANES, dropout.threshold ? apply_dropout(values, bytes, part, dropout) : values);
+        for (int byte = 0; byte < 4; byte++) {
+            const Floats values = load(d + i + byte * LANES);
+            write(to + i + byte * LANES, dropout.threshold ? apply_dropout(values, bytes, byte, dropout) : values);
         }
     }
 }

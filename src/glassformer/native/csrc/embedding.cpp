@@ -1,5 +1,5 @@
 // Scaled embeddings plus positional encodings, with dropout (sections 3.4, 3.5 and 5.4), and their gradients. BERT adds
-// a vector for the text of a token, and normalizes the sum.
+// a segment embedding, and normalizes the sum.
 #include "api.h"
 #include "dropout.h"
 #include "norm.h"
@@ -25,18 +25,14 @@ static void put_sum(const Embedding& e, int64_t token, float* to) {
     }
 }
 
-static void check_indices(const int64_t* indices, int64_t count, int64_t rows, const std::string& error) {
-    for (int64_t i = 0; i < count; i++)
-        if (indices[i] < 0 || indices[i] >= rows) throw std::out_of_range(error);
-}
-
 static void embed_tokens(const Embedding& e) {
     check_indices(e.ids, e.tokens, e.matrix_rows, OUTSIDE_VOCABULARY);
+    const auto message = [](const char* what, int64_t rows) {
+        return std::string("a ") + what + " is outside the " + std::to_string(rows) + " of the model";
+    };
+    if (e.positions) check_indices(e.positions, e.tokens, e.table_rows, message("position", e.table_rows).c_str());
     if (e.segment_table && e.segments)
-        check_indices(
-            e.segments, e.tokens, e.segment_rows,
-            "a segment is outside the " + std::to_string(e.segment_rows) + " of the model"
-        );
+        check_indices(e.segments, e.tokens, e.segment_rows, message("segment", e.segment_rows).c_str());
     const Dropout dropout = dropout_of(e);
     parallel_for(e.threads, e.tokens, chunk_size(e.threads, e.tokens), [&](int64_t from, int64_t to) {
         for (int64_t token = from; token < to; token++) {
@@ -100,14 +96,11 @@ static const float* gradients_of_sums(const Embedding& e) {
             drop_row(e.d_x + token * size, token * size, dropout, size, d);
             if (!normed) continue;
             put_sum(e, token, sum);
-            const Statistics statistics = statistics_of(sum, e.norm.epsilon, !e.norm.rms, size);
-            normalize_row_backward(
-                sum, statistics, values_of<float>(e.norm.weight), !e.norm.rms, size, d,
-                norm_sums + token / CHUNK * 2 * size
-            );
+            const Statistics statistics = statistics_of(e.norm, sum, size);
+            normalize_backward(e.norm, sum, statistics, size, d, norm_sums + token / CHUNK * 2 * size);
         }
     });
-    if (normed) parallel(e.threads, norm_gradient<float>(norm_sums, e.tokens, size, e.norm.weight, e.norm.bias));
+    if (normed) parallel(e.threads, norm_gradient<float>(e.norm, norm_sums, e.tokens, size));
     return d_sums;
 }
 

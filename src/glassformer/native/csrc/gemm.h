@@ -26,7 +26,7 @@
 // True if AMX multiplies this number of rows; for few rows of bytes vector instructions are as fast.
 template <class U>
 static bool use_tiles(int64_t rows) {
-    if (std::is_same<U, Group>::value) return rows >= 8 && amx_permitted();
+    if (std::is_same<U, Group>::value) return rows >= 8;
     return std::is_same<U, Pair>::value;
 }
 
@@ -61,8 +61,8 @@ static int64_t multiply_row(OperandOf<U> a, const Packed<U>* packed, int64_t col
     return column;
 }
 
-// Multiply at most MAX_ROWS rows by all panels. finish(column, sums) receives the sums [rows, PANEL] of each panel and
-// may change them. With AMX, `a.along` is 1 except in float32.
+// Multiply at most MAX_ROWS rows, [rows, steps], by all panels, [columns / PANEL, steps, PANEL]. finish(column, sums)
+// receives the sums [rows, PANEL] of each panel and may change them. With AMX, `a.along` is 1 except in float32.
 template <class U, class Finish>
 static void multiply_block(
     OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish

@@ -22,9 +22,7 @@ struct Rows {
     T* operator[](int64_t i) const { return data + i * stride; }
 
     // The stride is too large for the prefetcher of the processor.
-    void fetch(int64_t i, int64_t size) const {
-        for (int64_t d = 0; d < size; d += 64 / sizeof(T)) __builtin_prefetch(data + i * stride + d);
-    }
+    void fetch(int64_t i, int64_t size) const { prefetch(data + i * stride, size); }
 };
 
 // Copy one row; zeros fill it up to `width` entries, full vectors.

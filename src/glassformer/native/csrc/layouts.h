@@ -26,10 +26,10 @@ static std::string layout_of(const std::string& name) {
         F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)
     )
     STRUCT(
-        PackedStack, F(layers) F(d_model) F(heads) F(pre_norm) F(activation) F(gated) F(layer) F(final_norm)
-        F(embedding) F(vocabulary) F(scale) F(embedding_norm)
+        PackedStack, F(n_layers) F(d_model) F(heads) F(pre_norm) F(activation) F(gated) F(layers) F(final_norm)
+        F(embedding) F(vocab_size) F(scale) F(embedding_norm)
     )
-    STRUCT(Heads, F(count) F(kv_count) F(d_k) F(d_v))
+    STRUCT(Heads, F(n_heads) F(n_kv_heads) F(d_k) F(d_v))
     STRUCT(RotaryTables, F(cosines) F(sines))
     STRUCT(
         DecoderCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
@@ -53,7 +53,7 @@ static std::string layout_of(const std::string& name) {
         Rotation, F(batch) F(heads) F(length) F(size) F(x) F(y) F(tables) F(bfloat16) F(threads) F(cu_seqlens)
     )
     STRUCT(
-        TrainingStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(d_ff) F(heads) F(layer) F(x)
+        TrainingStack, F(n_layers) F(batch) F(length) F(memory_length) F(d_model) F(d_ff) F(heads) F(layers) F(x)
         F(memory) F(mask) F(memory_mask) F(rotary) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(float_x) F(threads)
         F(selected) F(selected_count) F(final_norm) F(cross_layer) F(cross_input) F(d_cross_input)
@@ -67,11 +67,11 @@ static std::string layout_of(const std::string& name) {
         Update, F(parameters) F(count) F(squared_norm) F(scale) F(beta1) F(beta2) F(epsilon) F(ema_rate) F(threads)
     )
     STRUCT(
-        ProjectedLoss, F(tokens) F(vocabulary) F(d_model) F(hidden) F(weight) F(bias) F(target) F(smoothing)
+        ProjectedLoss, F(tokens) F(vocab_size) F(d_model) F(hidden) F(weight) F(bias) F(target) F(smoothing)
         F(bfloat16) F(d_hidden) F(d_weight) F(d_bias) F(nll) F(smooth) F(threads)
     )
     STRUCT(
-        Extension, F(sentences) F(live) F(vocabulary) F(per_hypothesis) F(candidates) F(beam) F(end) F(logits)
+        Extension, F(sentences) F(live) F(vocab_size) F(per_hypothesis) F(candidates) F(beam) F(end) F(logits)
         F(normalizers) F(totals) F(new_totals) F(log_probs) F(parents) F(tokens) F(n_ended)
     )
     STRUCT(

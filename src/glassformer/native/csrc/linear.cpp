@@ -8,7 +8,7 @@
 #if HAS_AMX
 #define ROWS_OF_LINEAR (4 * CHUNK)  // their sums fit the L1 cache
 #else
-#define ROWS_OF_LINEAR FULL_TILES
+#define ROWS_OF_LINEAR FULL_TILE_ROWS
 #endif
 #define ROWS_FOR_EACH 64                   // of weights in parts: a thread that multiplies fewer reads all of them
 #define ROWS_AT_ONCE (2 * ROWS_OF_LINEAR)  // rows of x that fit the L2 cache while all of W is read
@@ -16,10 +16,10 @@
 
 // Rows of x, or their int8 form: value ≈ scale · number. `sums` are the sums of the numbers of each row.
 struct Input {
-    Operand values;
-    OperandOf<Group> numbers;
-    const float* scales;
-    const int32_t* sums;
+    Operand values;            // [rows, inputs]
+    OperandOf<Group> numbers;  // [padded rows, steps]
+    const float* scales;       // [rows]
+    const int32_t* sums;       // [rows]
 };
 
 static void quantize(const float* x, int64_t count, Quantized* numbers, float* scale, int32_t* total) {
@@ -152,8 +152,8 @@ static void multiply_panels(
     }
 #endif
     if (!linear.scales) {
-        // Activations of sums that are added to previous values would need a place of their own.
-        // Several panels of one row are multiplied together, by multiply_block.
+        // finish_tile applies GELU and SiLU to stored outputs, so not to sums that are added to previous values.
+        // multiply_block multiplies several panels of one row together.
         const bool in_registers = (rows > 1 || PANELS_OF_A_ROW == 1) && (out.activation <= RELU || !out.add);
         const int64_t full = in_registers ? std::min<int64_t>(to, linear.outputs) / PANEL * PANEL : from;
         for (; from < full; from += PANEL) multiply_full_panel(linear, x.values, first, rows, from, out);
@@ -201,7 +201,7 @@ static void multiply_range(
 
 #if HAS_AMX
 // Bytes are read in full tiles, which must end within the padded rows.
-static_assert(FULL_TILES % AMX_SIDE == 0, "threads divide rows between tiles");
+static_assert(FULL_TILE_ROWS % AMX_SIDE == 0, "threads divide rows between tiles");
 #endif
 
 // Only the calling thread multiplies small weights: waking others would take longer than the product. Threads divide
@@ -215,10 +215,11 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     const int64_t panels_at_once = (panels + threads - 1) / threads;
     const bool uneven = 10 * panels < 9 * panels_at_once * threads;
     if (linear.parts ? rows >= threads * ROWS_FOR_EACH : rows >= threads * ROWS_AT_ONCE && uneven) {
-        const int64_t parts = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
-        parallel_for(threads, rows, padded((rows + parts - 1) / parts, FULL_TILES), [&](int64_t row, int64_t end) {
-            multiply_range(linear, x, row, end, 0, panels * PANEL, out);
-        });
+        const int64_t chunks = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
+        parallel_for(
+            threads, rows, padded((rows + chunks - 1) / chunks, FULL_TILE_ROWS),
+            [&](int64_t row, int64_t end) { multiply_range(linear, x, row, end, 0, panels * PANEL, out); }
+        );
         return;
     }
     parallel_for(threads, linear.outputs, panels_at_once * PANEL, [&](int64_t from, int64_t to) {

@@ -10,5 +10,5 @@ struct Output {
     bool add;  // add to the previous values: the residual connection
 };
 
-// Store or add y = x Wᵀ + b for `rows` rows of x.
+// Store or add y = x Wᵀ + b; x: [rows, inputs].
 void linear(const Linear& weights, const float* x, int64_t rows, Output out, int64_t threads);

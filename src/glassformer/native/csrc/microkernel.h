@@ -24,12 +24,13 @@
 #define HAS_VNNI 0
 #endif
 
+// The microkernel adds to TALL rows × WIDE vectors of sums in registers; a panel has WIDE vectors of columns.
 #if defined(__AVX2__)
 #define TALL 6
 #else
 #define TALL 5
 #endif
-#define FULL_TILES (8 * TALL)  // rows that fill tiles, and vectors of rows
+#define FULL_TILE_ROWS (8 * TALL)  // rows that fill tiles, and vectors of rows
 #if LANES == 16
 #define WIDE 4
 #define PANELS_OF_A_ROW 1
@@ -53,11 +54,10 @@ struct Group { int32_t numbers; };  // quantized entries of a row in one step
 struct PackedGroup { int8_t weights[4 / sizeof(Quantized)]; };
 
 // Entries of a row in one step of the sum.
-struct SingleStep {
+template <class T> struct Step {
     typedef float Unit;
     enum { ENTRIES = 1 };
 };
-template <class T> struct Step : SingleStep {};
 template <> struct Step<uint16_t> {
     typedef Pair Unit;
     enum { ENTRIES = 2 };
@@ -169,8 +169,8 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 
 // Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE parts of the steps behind
 // them, which may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
-template <class Packed>
-static inline const Packed* steps_to_fetch(const Packed* panel, int64_t steps, int64_t row) {
+template <class Entry>
+static inline const Entry* steps_to_fetch(const Entry* panel, int64_t steps, int64_t row) {
     return row < WIDE * TALL ? panel + steps * PANEL + row / TALL * steps * LANES : panel;
 }
 

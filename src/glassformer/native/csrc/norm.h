@@ -5,12 +5,13 @@
 #include "workspace.h"
 
 struct Statistics {
-    float mean, rate;  // rate: 1 / √(variance + ε)
+    float mean, rstd;  // rstd: 1 / √(variance + ε)
 };
 
-// Without `centered` (RMSNorm) the mean is 0.
+// The mean of RMSNorm is 0.
 template <class T>
-static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_t size) {
+static Statistics statistics_of(const Norm& norm, const T* x, int64_t size) {
+    const bool centered = !norm.rms;
     const int64_t full = centered ? size / LANES * LANES : 0;
     Floats totals = {}, sum_of_squares = {};
     for (int64_t i = 0; i < full; i += LANES) totals += read(x + i);
@@ -24,51 +25,53 @@ static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_
     }
     float variance = sum(sum_of_squares);
     for (; i < size; i++) variance += (single(x[i]) - mean) * (single(x[i]) - mean);
-    // On overflow LayerNorm yields NaN, as in PyTorch, instead of a rate of 0.
+    // On overflow LayerNorm yields NaN, as in PyTorch, instead of 1 / ∞.
     const bool finite = !centered || std::isfinite(variance);
-    return {mean, finite ? 1.0f / std::sqrt(variance / size + epsilon) : NAN};
+    return {mean, finite ? 1.0f / std::sqrt(variance / size + norm.epsilon) : NAN};
 }
 
-// to = (x − mean) · rate · γ + β; β may be null, and `to` x.
+// to = (x − mean) · rstd · γ + β; β may be null, and `to` x.
 template <class T>
 static void apply_norm(const T* x, Statistics statistics, const T* gamma, const T* beta, int64_t size, T* to) {
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) {
-        const Floats scaled = (read(x + i) - statistics.mean) * statistics.rate * read(gamma + i);
+        const Floats scaled = (read(x + i) - statistics.mean) * statistics.rstd * read(gamma + i);
         write(to + i, beta ? scaled + read(beta + i) : scaled);
     }
     for (; i < size; i++)
         put_single(
             to + i,
-            (single(x[i]) - statistics.mean) * statistics.rate * single(gamma[i]) + (beta ? single(beta[i]) : 0.0f)
+            (single(x[i]) - statistics.mean) * statistics.rstd * single(gamma[i]) + (beta ? single(beta[i]) : 0.0f)
         );
 }
 
 template <class T>
 static Statistics normalize(const Norm& norm, const T* x, int64_t size, T* to) {
-    const Statistics statistics = statistics_of(x, norm.epsilon, !norm.rms, size);
+    const Statistics statistics = statistics_of(norm, x, size);
     apply_norm(x, statistics, values_of<T>(norm.weight), values_of<T>(norm.bias), size, to);
     return statistics;
 }
 
-// Replace the gradient d of the result by that of x; add the gradients of γ and β to `sums`.
+// Replace the gradient d of the result by that of x; add the gradients of γ and β to `sums` [2, size]. The size is a
+// multiple of LANES.
 template <class T>
-static void normalize_row_backward(
-    const T* x, Statistics statistics, const T* gamma, bool centered, int64_t size, float* d, float* sums
+static void normalize_backward(
+    const Norm& norm, const T* x, Statistics statistics, int64_t size, float* d, float* sums
 ) {
+    const T* gamma = values_of<T>(norm.weight);
     Floats plain = {}, weighted = {};
     for (int64_t i = 0; i < size; i += LANES) {
-        const Floats gradient = load(d + i), normalized = (read(x + i) - statistics.mean) * statistics.rate,
+        const Floats gradient = load(d + i), normalized = (read(x + i) - statistics.mean) * statistics.rstd,
                      inner = gradient * read(gamma + i);
         store(sums + i, load(sums + i) + gradient * normalized);
         store(sums + size + i, load(sums + size + i) + gradient);
         plain += inner, weighted += inner * normalized;
         store(d + i, inner);
     }
-    const float mean = centered ? sum(plain) / size : 0.0f, slope = sum(weighted) / size;
+    const float mean = norm.rms ? 0.0f : sum(plain) / size, slope = sum(weighted) / size;
     for (int64_t i = 0; i < size; i += LANES) {
-        const Floats normalized = (read(x + i) - statistics.mean) * statistics.rate;
-        store(d + i, (load(d + i) - mean - normalized * slope) * statistics.rate);
+        const Floats normalized = (read(x + i) - statistics.mean) * statistics.rstd;
+        store(d + i, (load(d + i) - mean - normalized * slope) * statistics.rstd);
     }
 }
 
@@ -80,11 +83,10 @@ static float* sums_of_chunks(int64_t rows, int64_t d) {
     return sums;
 }
 
-// The gradients, summed over the chunks.
+// The gradients, from the sums [chunks, 2, size].
 template <class T>
-static auto norm_gradient(
-    const float* sums, int64_t rows, int64_t size, const Parameter& weight, const Parameter& bias
-) {
+static auto norm_gradient(const Norm& norm, const float* sums, int64_t rows, int64_t size) {
+    const Parameter weight = norm.weight, bias = norm.bias;
     return loop(size, COLUMN_BLOCK, [=](int64_t from, int64_t end) {
         for (int64_t i = from; i < end; i += LANES) {
             Floats gamma = {}, beta = {};

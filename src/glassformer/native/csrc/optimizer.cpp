@@ -19,8 +19,7 @@ static void scale(T* x, int64_t count, float factor, int64_t threads) {
 }
 
 static void add_rows(const RowSum& sum) {
-    for (int64_t i = 0; i < sum.count; i++)
-        if (sum.rows[i] < 0 || sum.rows[i] >= sum.matrix_rows) throw std::out_of_range("a row is outside the matrix");
+    check_indices(sum.rows, sum.count, sum.matrix_rows, "a row is outside the matrix");
     parallel_for(sum.threads, sum.count, ROWS_AT_A_TIME, [&](int64_t from, int64_t to) {
         for (int64_t i = from; i < to; i++) {
             const float* value = sum.values + i * sum.width;
@@ -53,9 +52,9 @@ static inline Floats gradient_at(const ParameterState& parameter, int64_t i, int
 static void measure(Update& update) {
     const auto all = weight_ranges(update);
     std::vector<double> sums(all.size());
-    const auto parts = static_cast<int64_t>(all.size());
-    parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) {
-        const WeightRange& range = all[part];
+    const auto n_ranges = static_cast<int64_t>(all.size());
+    parallel_for(update.threads, n_ranges, 1, [&](int64_t index, int64_t) {
+        const WeightRange& range = all[index];
         Floats sum_of_squares = {};
         const int64_t bytes = range.parameter->bfloat16 ? 2 : 4;
         for (int64_t i = range.from; i < range.to; i += LANES) {
@@ -63,7 +62,7 @@ static void measure(Update& update) {
             __builtin_prefetch(static_cast<const char*>(range.parameter->gradient) + (i + FETCHED_AHEAD) * bytes);
             sum_of_squares += gradient * gradient;
         }
-        sums[part] = sum(sum_of_squares);
+        sums[index] = sum(sum_of_squares);
     });
     update.squared_norm = 0;
     for (double one : sums) update.squared_norm += one;
@@ -121,14 +120,14 @@ static void update_range(const Update& update, const WeightRange& range, StepSiz
 
 static void update_weights(const Update& update) {
     const auto all = weight_ranges(update);
-    const auto parts = static_cast<int64_t>(all.size());
+    const auto n_ranges = static_cast<int64_t>(all.size());
     std::vector<StepSize> sizes(update.count);
     for (int64_t i = 0; i < update.count; i++) {
         *update.parameters[i].step += 1;
         sizes[i] = step_size_of(update, update.parameters[i]);
     }
-    parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) {
-        update_range(update, all[part], sizes[all[part].parameter - update.parameters]);
+    parallel_for(update.threads, n_ranges, 1, [&](int64_t index, int64_t) {
+        update_range(update, all[index], sizes[all[index].parameter - update.parameters]);
     });
 }
 

@@ -132,12 +132,10 @@ static void put_and_pack(int64_t rows, float* to, int64_t stride, float* panel, 
 }
 
 template <class T>
-static auto packing_rows(
-    const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to
-) {
+static auto packing_rows(const T* x, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to) {
     return loop(rows, CHUNK, [=](int64_t row, int64_t end) {
         const int64_t before = row / PackedStep<T>::ENTRIES;
-        pack_panels<PANEL>(x + row * stride, stride, end - row, columns, first + before, steps, to);
+        pack_panels<PANEL>(x + row * columns, columns, end - row, columns, first + before, steps, to);
     });
 }
 

@@ -53,7 +53,7 @@ struct PairHead {
         weights = arena.next<Pair>(keys / 2 * QUERY_BLOCK);
         results = arena.next<float>(QUERY_BLOCK * stride);
         d_k = arena.next<float>(keys * k.stride), d_v = arena.next<float>(keys * v.stride);
-        bytes = arena.at - memory;
+        bytes = arena.bytes;
     }
 };
 
@@ -192,7 +192,7 @@ struct QueryVector {
     )
         : a(a), visible(visible), block(block), lane(lane), first(block.first + lane),
           count(std::clamp<int64_t>(block.rows - lane, 0, LANES)),
-          row(a.queries_before * a.heads.count + h * a.queries + first), range(visible.range(first, first + count)),
+          row(a.queries_before * a.heads.n_heads + h * a.queries + first), range(visible.range(first, first + count)),
           of_all(visible.range_of_all(first, first + count)) {
         range = {range.low / 2 * 2, padded(range.high, 2)};
         used = lane_numbers() < static_cast<int32_t>(count);
@@ -208,7 +208,9 @@ struct QueryVector {
     }
 
     // −1 for weights that dropout keeps.
-    Ints retained(int64_t key) const { return (weight_bits(a.seed, row, lane_numbers(), key) & 255) >= a.threshold; }
+    Ints retained(int64_t key) const {
+        return (weight_bits(a.seed, row, lane_numbers(), Ints{} + static_cast<int32_t>(key)) & 255) >= a.threshold;
+    }
 
     // Write pairs(key), of a key and the next one, for each pair of keys of the block; 0 outside the range.
     template <class Pairs>
@@ -353,13 +355,13 @@ static void attend_group_pairs(
 }
 
 static void attend_batches_pairs(const Attention& a, bool backward, int64_t heads_per_chunk) {
-    parallel_for(a.threads, a.batch * a.heads.kv_count, heads_per_chunk, [&](int64_t from, int64_t to) {
+    parallel_for(a.threads, a.batch * a.heads.n_kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
         thread_local VisibleKeys visible;
         int64_t found_for = -1;  // index of the sequence
         const PairRegisters registers;
         for (int64_t index = from; index < to; index++) {
-            const SequenceAttention one = select_sequence<uint16_t>(a, index / a.heads.kv_count);
-            attend_group_pairs(one, index % a.heads.kv_count, backward, visible, [&](int64_t h) {
+            const SequenceAttention one = select_sequence<uint16_t>(a, index / a.heads.n_kv_heads);
+            attend_group_pairs(one, index % a.heads.n_kv_heads, backward, visible, [&](int64_t h) {
                 if (found_for == one.index && a.mask.head == 0) return;
                 visible.find(one, one.mask_of(h));
                 found_for = one.index;

@@ -1,6 +1,7 @@
 // C = A · B + b for training, in float32, for matrices of any size and strides, on all cores.
 #include "api.h"
 #include "split_products.h"
+#include "thread_pool.h"
 
 #if HAS_AMX
 #define CACHED_STEPS 512                                             // steps of a block of rows of A
@@ -16,7 +17,7 @@
 #define PRODUCT_ROWS (4 * ROW_TILE)  // at a time
 #else
 #define ROW_TILE TALL
-#define PRODUCT_ROWS FULL_TILES
+#define PRODUCT_ROWS FULL_TILE_ROWS
 #endif
 
 // Columns and steps of B that are packed at a time.
@@ -149,7 +150,7 @@ static void multiply_rows(
 
 // Columns and steps of B for all rows. All threads pack them together, or, if they are few, each thread for itself:
 // waiting for the others, and fetching from their caches, would take longer.
-static void multiply_part(const MatrixProduct& p, const Packing& packing) {
+static void multiply_packed(const MatrixProduct& p, const Packing& packing) {
     const Operand b = {
         p.b.data + packing.first_column * p.b.across + packing.first_step * p.b.along, p.b.across, p.b.along
     };
@@ -161,19 +162,19 @@ static void multiply_part(const MatrixProduct& p, const Packing& packing) {
         parallel(p.threads, pack_to(packed));
         shared = packed;
     }
-    static std::atomic<uint64_t> last_part{0};
-    const uint64_t part = ++last_part;
+    static std::atomic<uint64_t> last_packing{0};
+    const uint64_t number = ++last_packing;
     // Nearly equal numbers of rows for all threads, at most PRODUCT_ROWS each.
     const int64_t tiles = (p.rows + ROW_TILE - 1) / ROW_TILE;
     const int64_t blocks = (p.rows + PRODUCT_ROWS * p.threads - 1) / (PRODUCT_ROWS * p.threads) * p.threads;
     auto first_row = [&](int64_t block) { return std::min(p.rows, block * tiles / blocks * ROW_TILE); };
     parallel_for(p.threads, blocks, 1, [&](int64_t block, int64_t) {
-        thread_local uint64_t packed_part = 0;
+        thread_local uint64_t packed_number = 0;
         const Unit<float>* packed = shared;
         if (!packed) {
             auto own = workspace<Unit<float>>(WEIGHTS, entries);
-            if (packed_part != part) parallel(1, pack_to(own));
-            packed_part = part;
+            if (packed_number != number) parallel(1, pack_to(own));
+            packed_number = number;
             packed = own;
         }
         const int64_t first = first_row(block);
@@ -183,15 +184,15 @@ static void multiply_part(const MatrixProduct& p, const Packing& packing) {
 
 // Multiply all rows by the columns of B that fit the cache before the next columns.
 static void multiply_blocks(const MatrixProduct& p, bool transposed) {
-    const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
-    const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
+    const int64_t depth_blocks = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
+    const int64_t depth = (p.depth + depth_blocks - 1) / depth_blocks;
     const int64_t entries = CACHED_ENTRIES(p.rows > 4 * PRODUCT_ROWS * p.threads);
     const int64_t cached_columns = entries / std::max<int64_t>(1, depth) / PANEL * PANEL;
     const int64_t columns_at_once = std::min<int64_t>(padded(p.columns, PANEL), cached_columns);
     for (int64_t column = 0; column < p.columns; column += columns_at_once)
-        for (int64_t part = 0; part < depth_parts; part++) {
-            const int64_t step = part * depth, columns = std::min(columns_at_once, p.columns - column);
-            multiply_part(p, {column, columns, step, std::min(depth, p.depth - step), transposed});
+        for (int64_t block = 0; block < depth_blocks; block++) {
+            const int64_t step = block * depth, columns = std::min(columns_at_once, p.columns - column);
+            multiply_packed(p, {column, columns, step, std::min(depth, p.depth - step), transposed});
         }
 }
 

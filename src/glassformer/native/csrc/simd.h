@@ -51,6 +51,12 @@ static inline Ints widened(const void* bytes) {
 #endif
 }
 
+// Prefetch into the processor's cache.
+template <class T>
+static inline void prefetch(const T* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += 64 / sizeof(T)) __builtin_prefetch(from + i);
+}
+
 // Reduce lanes i and i + half until one is left, always in the same order. A rotation of the lanes changes no bit: sums
 // of attention begin at the first visible key of a tile, and so at another lane with another size of tiles.
 #if LANES == 16
@@ -186,6 +192,11 @@ static inline void write(uint16_t* to, Floats values) {  // to nearest, ties to 
 #endif
 }
 
+// The lower or the upper halves of the lanes, which are bfloat16.
+static inline Floats half_of(Ints pairs, bool upper) {
+    return (Floats)(upper ? pairs & static_cast<int32_t>(0xffff0000) : pairs << 16);
+}
+
 // The numbers rounded to bfloat16, in the lower halves of the lanes.
 static inline Ints rounded_bits(Floats values) {
     uint16_t halves[LANES];
@@ -210,17 +221,17 @@ static inline void put_single(uint16_t* to, float value) {
 }
 
 // The first `count` of LANES numbers, zeros behind them.
-template <class Unit>
-static inline Floats read_first(const Unit* from, int64_t count) {
+template <class T>
+static inline Floats read_first(const T* from, int64_t count) {
     Floats values = {};
     for (int64_t i = 0; i < std::min<int64_t>(count, LANES); i++) values[i] = single(from[i]);
     return values;
 }
 
 // Store the first `count` lanes.
-template <class Unit>
-static inline void write_first(Unit* to, int64_t count, Floats values) {
-    Unit lanes[LANES];
+template <class T>
+static inline void write_first(T* to, int64_t count, Floats values) {
+    T lanes[LANES];
     write(lanes, values);
     for (int64_t i = 0; i < std::min<int64_t>(count, LANES); i++) to[i] = lanes[i];
 }
@@ -240,20 +251,20 @@ static inline void write_first(float* to, int64_t count, Floats values) {
 #endif
 
 // Read LANES numbers, or the first `count`, with zeros behind them.
-template <class Unit>
-static inline Floats read_partial(const Unit* from, int64_t count) {
+template <class T>
+static inline Floats read_partial(const T* from, int64_t count) {
     return count >= LANES ? read(from) : read_first(from, count);
 }
 
 // Store all lanes, or the first `count`.
-template <class Unit>
-static inline void write_partial(Unit* to, int64_t count, Floats values) {
+template <class T>
+static inline void write_partial(T* to, int64_t count, Floats values) {
     if (count >= LANES) write(to, values);
     else write_first(to, count, values);
 }
 
-template <class Unit>
-static inline float dot(const float* a, const Unit* b, int count) {
+template <class T>
+static inline float dot(const float* a, const T* b, int count) {
     Floats total = {};
     int i = 0;
     for (; i + LANES <= count; i += LANES) total += load(a + i) * read(b + i);
@@ -263,8 +274,8 @@ static inline float dot(const float* a, const Unit* b, int count) {
 }
 
 // Copy numbers without conversion.
-template <class Unit>
-static inline void put(const Unit* from, int64_t count, Unit* to) {
+template <class T>
+static inline void put(const T* from, int64_t count, T* to) {
     std::copy(from, from + count, to);
 }
 

@@ -29,7 +29,7 @@ static void softmax_of(float* scores, int64_t count) {
 }
 
 // log Σ e^x
-static float log_sum(const float* x, int64_t count) {
+static float logsumexp(const float* x, int64_t count) {
     Floats largest = broadcast(-INFINITY);
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) largest = greater(largest, load(x + i));

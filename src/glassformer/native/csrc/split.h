@@ -53,8 +53,7 @@ static inline void put_split_row(Floats first, Floats second, Pair* to, int64_t 
 // LANES numbers from the column `column` of a panel, at the first or the second of the entries of a step.
 static inline Floats joined(const Split* panel, int64_t column, bool second) {
     const auto part = [=](Part which) {
-        const Ints both = *reinterpret_cast<const Ints*>(panel->parts + which * PANEL + column);
-        return (Floats)(second ? both & static_cast<int32_t>(0xffff0000) : both << 16);
+        return half_of(*reinterpret_cast<const Ints*>(panel->parts + which * PANEL + column), second);
     };
     return part(HIGH) + (part(MIDDLE) + part(LOW));
 }

@@ -4,7 +4,7 @@
 #if HAS_AMX
 #define SPLIT_STEPS 256  // of rows that are split at a time
 
-// Split rows of `depth` entries.
+// Split at most MAX_ROWS rows of `depth` entries.
 static TileRows<Split> split_rows(const Operand& a, int64_t rows, int64_t depth) {
     const int64_t across = spread_stride(steps_of<float>(depth)), next_part = padded(rows, LANES) * across;
     auto to = workspace<Pair>(SPLIT_ROWS, PARTS * next_part);
@@ -28,8 +28,8 @@ static TileRows<Split> split_rows(const Operand& a, int64_t rows, int64_t depth)
     return {to, across, next_part};
 }
 
-// Multiply rows of float32 with `depth` entries in parts by all panels; finish(column, sums) receives the sums [rows,
-// PANEL] of each.
+// Multiply rows of float32 with `depth` entries in parts by all panels, with `a.along` 1 beyond SPLIT_STEPS;
+// finish(column, sums) receives the sums [rows, PANEL] of each.
 template <class Finish>
 static void multiply_split(
     Operand a, int64_t rows, const Split* packed, int64_t columns, int64_t depth, Finish finish
@@ -39,10 +39,10 @@ static void multiply_split(
     auto sums = workspace<float>(SPLIT_SUMS, rows * padded(columns, PANEL));
     for (int64_t r = 0; r < steps; r += SPLIT_STEPS) {
         const int64_t count = std::min<int64_t>(SPLIT_STEPS, steps - r);
-        const auto part = split_rows({a.data + 2 * r, a.across, 1}, rows, std::min(2 * count, depth - 2 * r));
+        const auto in_parts = split_rows({a.data + 2 * r, a.across, 1}, rows, std::min(2 * count, depth - 2 * r));
         configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
         for (int64_t column = 0; column < columns; column += PANEL)
-            amx_panel<Split>(part, rows, packed + column * steps + r * PANEL, count, sums + column * rows, !r);
+            amx_panel<Split>(in_parts, rows, packed + column * steps + r * PANEL, count, sums + column * rows, !r);
         _tile_release();
     }
     for (int64_t column = 0; column < columns; column += PANEL) finish(column, sums + column * rows);

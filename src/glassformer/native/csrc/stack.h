@@ -98,7 +98,7 @@ void rotate_heads(const UnpaddedStack& s, const AttentionParameters& p, T* x, co
     const Sequences both = {x, 0, size, p.query_width};
     rotate<T>(
         {s.batch,
-         s.heads.count + s.heads.kv_count,
+         s.heads.n_heads + s.heads.n_kv_heads,
          s.length,
          size,
          both,

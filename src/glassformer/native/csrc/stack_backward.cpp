@@ -6,11 +6,11 @@ namespace {
 
 // Backward pass of the norm of a row x: replaces its gradient d by that of x, which is also stored in float32 in d_row.
 template <class T>
-void norm_row_backward(
+void norm_backward_in_place(
     const Norm& norm, const T* x, Statistics statistics, int64_t size, T* d, float* d_row, float* sums
 ) {
     put(d, size, d_row);
-    normalize_row_backward(x, statistics, values_of<T>(norm.weight), !norm.rms, size, d_row, sums);
+    normalize_backward(norm, x, statistics, size, d_row, sums);
     put(d_row, size, d);
 }
 
@@ -29,7 +29,7 @@ const T* add_norm_backward(
         T* row_gradient = d + i * size;
         if (s.pre_norm) put(row_gradient, size, d_row);
         else
-            norm_row_backward(
+            norm_backward_in_place(
                 norm, saved.sum + i * size, saved.statistics[i], size, row_gradient, d_row, sums + i / CHUNK * 2 * size
             );
         drop_row(d_row, i * size, dropout, size, d_y + (i - row) * size);
@@ -46,12 +46,11 @@ void add_sublayer_gradient(
     T* d, float* sums
 ) {
     const int64_t size = s.d_model;
-    const T* gamma = values_of<T>(norm.weight);
     for (int64_t i = row; i < row + count; i++) {
         float* d_row = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.input + i * size, saved.statistics[i], gamma, !norm.rms, size, d_row, chunk);
+            normalize_backward(norm, saved.input + i * size, saved.statistics[i], size, d_row, chunk);
         }
         for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(d_row + j));
     }
@@ -74,8 +73,7 @@ auto gradients_of(
 // One row of a panel, from `column` on; a unit of bfloat16 has two rows.
 Floats row_of(const float* panel, int64_t column, int64_t) { return load(panel + column); }
 Floats row_of(const Pair* panel, int64_t column, int64_t row) {
-    const Ints both = *reinterpret_cast<const Ints*>(panel + column);
-    return (Floats)(row % 2 ? both & static_cast<int32_t>(0xffff0000) : both << 16);
+    return half_of(*reinterpret_cast<const Ints*>(panel + column), row % 2);
 }
 #if HAS_AMX
 Floats row_of(const Split* panel, int64_t column, int64_t row) { return joined(panel, column, row % 2); }
@@ -121,8 +119,7 @@ void put_relu_gradient(
 // Packing of a weight for the product of gradients with it, from the step `first` of `steps` on.
 template <class T>
 auto packing_weight_rows(const Linear& linear, int64_t first, int64_t steps, Unit<T>* to) {
-    const int64_t columns = linear.inputs;
-    return packing_rows(values_of<T>(linear.weight), columns, linear.outputs, columns, first, steps, to);
+    return packing_rows(values_of<T>(linear.weight), linear.outputs, linear.inputs, first, steps, to);
 }
 
 template <class T>
@@ -169,7 +166,7 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
         s.threads, gradients_of<T>(layer.outer, d_y, size, activations, wide, rows),
         gradients_of<T>(layer.gate, d_hidden, gate_width, saved.packed_input, size, rows),
         gradients_of<T>(layer.inner, d_hidden + gate_width * steps, wide, saved.packed_input, size, rows),
-        norm_gradient<T>(sums, rows, size, norm.weight, norm.bias)
+        norm_gradient<T>(norm, sums, rows, size)
     );
 }
 
@@ -282,7 +279,7 @@ void attention_backward(
         gradients_of<T>(p.query, g.query_panels, p.queries, saved.packed_input, size, p.rows),
         gradients_of<T>(p.key, g.key_panels, p.keys, key_input, size, key_rows),
         gradients_of<T>(p.value, g.key_panels + p.keys * key_steps, p.values, key_input, size, key_rows),
-        norm_gradient<T>(sums, most_rows, size, p.norm.weight, p.norm.bias)
+        norm_gradient<T>(p.norm, sums, most_rows, size)
     );
 }
 
@@ -296,12 +293,12 @@ void final_norm_backward(const UnpaddedStack& s, const SavedStack<T>& saved, T* 
     parallel_for(s.threads, s.last_rows, CHUNK, [&](int64_t first, int64_t end) {
         auto d_row = workspace<float>(ROW, size);
         for (int64_t i = first; i < end; i++)
-            norm_row_backward(
+            norm_backward_in_place(
                 norm, saved.result + i * size, saved.final_statistics[i], size, d + i * size, d_row,
                 sums + i / CHUNK * 2 * size
             );
     });
-    parallel(s.threads, norm_gradient<T>(sums, s.last_rows, size, norm.weight, norm.bias));
+    parallel(s.threads, norm_gradient<T>(norm, sums, s.last_rows, size));
 }
 
 // Add padded gradients of all rows to those in `d`.
@@ -328,13 +325,13 @@ void stack_backward(const UnpaddedStack& s) {
     final_norm_backward(s, saved_stack, d);
     auto d_memory = workspace<float>(D_MEMORY, s.memory_rows * s.d_model);
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
-    for (int64_t layer = s.layers; layer-- > 0;) {
-        feed_forward_backward(s, s.layer[layer], saved_stack.feed_forward[layer], d);
+    for (int64_t layer = s.n_layers; layer-- > 0;) {
+        feed_forward_backward(s, s.layers[layer], saved_stack.feed_forward[layer], d);
         if (s.memory_length) {
-            attention_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
+            attention_backward(s, s.layers[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
             if (s.d_cross_input && layer == s.cross_layer) add_padded(s, s.d_cross_input, d);
         }
-        attention_backward(s, s.layer[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
+        attention_backward(s, s.layers[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
     }
     if (s.float_x) pad<float>(s, s.cu_seqlens, d, s.length, s.d_x);
     else pad<T>(s, s.cu_seqlens, d, s.length, s.d_x);

@@ -86,10 +86,10 @@ void attention_forward(
     const AttentionParameters p(s, layer, self);
     const PackedAttention<T> packed(s, p);
     auto context = workspace<T>(CONTEXT, p.rows * p.context);
-    auto project = [&](const T* from, int64_t count, const Linear& part, const Unit<T>* weights, int64_t columns, T* to,
-                       int64_t stride) {
+    auto project = [&](const T* from, int64_t count, const Linear& projection, const Unit<T>* weights, int64_t columns,
+                       T* to, int64_t stride) {
         multiply_block(rows_at(from, d), count, weights, columns, steps, [&](int64_t column, const float* sums) {
-            put_panel(sums, count, bias_of<T>(part, column), to + column, stride);
+            put_panel(sums, count, bias_of<T>(projection, column), to + column, stride);
         });
     };
     auto project_keys = [&](const T* from, int64_t count, T* to) {
@@ -205,16 +205,16 @@ void stack_forward(const UnpaddedStack& s) {
     if (s.memory_length) {
         unpad<T>(s, s.memory_cu_seqlens, s.memory, s.memory_length, memory);
         const int64_t steps = steps_of<T>(s.memory_rows);
-        parallel(s.threads, packing_rows(memory, s.d_model, s.memory_rows, s.d_model, 0, steps, saved_stack.memory));
+        parallel(s.threads, packing_rows(memory, s.memory_rows, s.d_model, 0, steps, saved_stack.memory));
     }
-    for (int64_t layer = 0; layer < s.layers; layer++) {
-        attention_forward(s, s.layer[layer], saved_stack.self[layer], true, memory);
+    for (int64_t layer = 0; layer < s.n_layers; layer++) {
+        attention_forward(s, s.layers[layer], saved_stack.self[layer], true, memory);
         if (s.memory_length) {
             const SavedSublayer<T>& cross = saved_stack.cross[layer];
             if (s.cross_input && layer == s.cross_layer) pad<T>(s, s.cu_seqlens, cross.input, s.length, s.cross_input);
-            attention_forward(s, s.layer[layer], cross, false, memory);
+            attention_forward(s, s.layers[layer], cross, false, memory);
         }
-        feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
+        feed_forward_forward(s, s.layers[layer], saved_stack.feed_forward[layer]);
     }
     auto result = static_cast<T*>(s.result);
     const T* rows = final_rows(s, saved_stack);

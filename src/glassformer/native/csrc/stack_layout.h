@@ -6,6 +6,7 @@
 #include "split_products.h"
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 // First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
 // the last one visible to any query are padding.
@@ -61,13 +62,13 @@ struct UnpaddedStack : TrainingStack {
     int64_t last_rows;  // after the last layer's attention
 
     Activation activation_kind() const { return static_cast<Activation>(activation); }
-    bool gated() const { return layers && layer->gate.weight.value; }
+    bool gated() const { return n_layers && layers->gate.weight.value; }
     // Width of the first products of a feed-forward layer: an optional gate, then the other half.
     int64_t hidden_width() const { return gated() ? 2 * d_ff : d_ff; }
 
     explicit UnpaddedStack(const TrainingStack& stack)
-        : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads.count, length, length)),
-          memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads.count, length, memory_length)),
+        : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads.n_heads, length, length)),
+          memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads.n_heads, length, memory_length)),
           rows(cu_seqlens.back()), memory_rows(memory_cu_seqlens.back()),
           selected_rows(rows_of_selected(stack, cu_seqlens)), every_row(are_indices(selected_rows, rows)),
           selects(selected && !memory_length && !every_row), last_rows(selects ? selected_count : rows) {}
@@ -119,11 +120,11 @@ struct SavedStack {
             saved.queries = arena.next<T>(rows * (is_self ? queries + keys : queries));
             saved.keys = is_self ? nullptr : arena.next<T>(s.memory_rows * keys);
             saved.context = arena.next<Unit<T>>(steps_of<T>(after) * s.heads.context());
-            saved.log_sums = arena.next<float>(rows * s.heads.count);
+            saved.log_sums = arena.next<float>(rows * s.heads.n_heads);
             return saved;
         };
-        for (int64_t layer = 0; layer < s.layers; layer++) {
-            const bool last = layer + 1 == s.layers;
+        for (int64_t layer = 0; layer < s.n_layers; layer++) {
+            const bool last = layer + 1 == s.n_layers;
             const int64_t after = last ? s.last_rows : rows;
             self.push_back(attention(true, after));
             self.back().selects = last && s.selects;
@@ -133,7 +134,7 @@ struct SavedStack {
         }
         result = x;
         final_statistics = arena.next<Statistics>(s.final_norm.weight.value ? s.last_rows : 0);
-        bytes = arena.at - static_cast<char*>(s.saved);
+        bytes = arena.bytes;
     }
 };
 

@@ -19,7 +19,7 @@ struct RowLoss { double nll, smooth; };
 // Loss of one row of logits, and its gradient, 0 beyond the vocabulary. Rows have full column blocks.
 template <class T>
 static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target, int64_t padded_size, T* gradient) {
-    const int64_t size = l.vocabulary;
+    const int64_t size = l.vocab_size;
     const float target_logit = logits[target];
     Floats largest[4], totals = {};  // of one vector each maximum would wait for its predecessor
     std::fill(largest, largest + 4, broadcast(-INFINITY));
@@ -45,7 +45,7 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
 // True if the weights need no copy: they have the type of `hidden` and full column blocks.
 template <class T>
 static bool usable_weights(const ProjectedLoss& l) {
-    return std::is_same<T, float>::value && l.vocabulary % COLUMN_BLOCK == 0;
+    return std::is_same<T, float>::value && l.vocab_size % COLUMN_BLOCK == 0;
 }
 
 template <class T>
@@ -58,7 +58,7 @@ template <class T>
 static auto rounding_weights(const ProjectedLoss& l, int64_t padded_size, T* to) {
     if (usable_weights<T>(l)) padded_size = 0;
     return loop(padded_size * l.d_model, COLUMN_BLOCK * l.d_model, [&l, to](int64_t from, int64_t end) {
-        const int64_t count = l.vocabulary * l.d_model;
+        const int64_t count = l.vocab_size * l.d_model;
         for (int64_t i = from; i < end; i += LANES) write(to + i, i < count ? load(l.weight + i) : Floats{});
     });
 }
@@ -89,7 +89,7 @@ static void loss_of_rows(
     );
     for (int64_t i = 0; i < count; i++) {
         float* row_logits = logits + i * r.size;
-        for (int64_t j = 0; l.bias && j < l.vocabulary; j++) row_logits[j] += l.bias[j];
+        for (int64_t j = 0; l.bias && j < l.vocab_size; j++) row_logits[j] += l.bias[j];
         losses[first + i] =
             loss_of_row(l, row_logits, l.target[first + i], r.size, l.d_hidden ? gradients + i * stride : nullptr);
     }
@@ -134,7 +134,8 @@ static void put_exchanged(const float* sums, int64_t first, int64_t row, Put put
 }
 
 // The product of add_weight_gradient with exchanged operands: the gradients' column blocks are the panels. So the sums
-// are transposed, and not the gradients, which are eight times as many. Products and their order are the same.
+// are transposed, and not the gradients, which are eight times as many. In bfloat16
+// products and their order are the same; in float32 the products of the parts have another order.
 template <class Put, class PutSums>
 static void exchanged_product(const ProjectedLoss& l, const LossWorkspace<uint16_t>& r, Put put, PutSums put_sums) {
     const int64_t steps = r.piece_steps;
@@ -186,10 +187,10 @@ static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& 
         for (int64_t j = 0; j < count; j++) to[j] = start ? to[j] + sums[j] : sums[j];
     };
     auto add = [&](int64_t output, int64_t column, const float* sums) {
-        if (output < l.vocabulary) add_sums(sums, PANEL, l.d_weight + output * l.d_model + column);
+        if (output < l.vocab_size) add_sums(sums, PANEL, l.d_weight + output * l.d_model + column);
     };
     auto add_bias = [&](int64_t output, const float* sums) {
-        if (l.d_bias) add_sums(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocabulary - output), l.d_bias + output);
+        if (l.d_bias) add_sums(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocab_size - output), l.d_bias + output);
     };
 #if HAS_AMX
     exchanged_product(l, r, add, add_bias);
@@ -202,9 +203,8 @@ static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& 
 
 template <class T>
 static void projected_loss(ProjectedLoss& l) {
-    for (int64_t i = 0; i < l.tokens; i++)
-        if (l.target[i] < 0 || l.target[i] >= l.vocabulary) throw std::out_of_range(OUTSIDE_VOCABULARY);
-    const int64_t d = l.d_model, size = padded(l.vocabulary, COLUMN_BLOCK);
+    check_indices(l.target, l.tokens, l.vocab_size, OUTSIDE_VOCABULARY);
+    const int64_t d = l.d_model, size = padded(l.vocab_size, COLUMN_BLOCK);
     const int64_t max_piece =
         std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES * PackedStep<T>::ENTRIES / ((size + d) * sizeof(Unit<T>)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + max_piece - 1) / max_piece);
@@ -221,7 +221,7 @@ static void projected_loss(ProjectedLoss& l) {
     parallel(l.threads, rounding_weights(l, size, shared.weights));
     parallel(
         l.threads, packing_for_outputs(shared.weights, size, d, shared.outputs),
-        packing_rows(shared.weights, d, backward * size, d, 0, shared.size_steps, shared.inputs)
+        packing_rows(shared.weights, backward * size, d, 0, shared.size_steps, shared.inputs)
     );
     for (int64_t start = 0; start < l.tokens; start += piece) {
         const int64_t rows = std::min(piece, l.tokens - start);
@@ -229,7 +229,7 @@ static void projected_loss(ProjectedLoss& l) {
         r.piece_steps = steps_of<T>(rows);
         const T* hidden = static_cast<const T*>(l.hidden) + start * d;
         parallel(
-            l.threads, packing_rows(hidden, d, backward * rows, d, 0, r.piece_steps, r.hidden),
+            l.threads, packing_rows(hidden, backward * rows, d, 0, r.piece_steps, r.hidden),
             loop(rows, LOGIT_ROWS, [&](int64_t row, int64_t end) {
                 loss_of_rows(l, r, start, row, end - row, losses.data());
             })

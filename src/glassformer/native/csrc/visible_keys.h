@@ -25,7 +25,7 @@ static SequenceAttention select_sequence(const Attention& all, int64_t b) {
     if (a.cu_seqlens_q) a.queries_before = a.cu_seqlens_q[b], a.queries = a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b];
     if (a.cu_seqlens_k) a.keys = a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
     if (a.mask.data) a.mask.data += b * a.mask.batch;
-    a.log_sums += a.queries_before * a.heads.count;
+    a.log_sums += a.queries_before * a.heads.n_heads;
     return a;
 }
 

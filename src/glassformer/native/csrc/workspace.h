@@ -61,11 +61,13 @@ inline X* workspace(Buffer which, int64_t count) {
 
 // Consecutive buffers, aligned to 64 bytes, in a block of memory.
 struct Arena {
-    char* at;
+    char* memory;  // null: sizes are counted alone
+    int64_t bytes = 0;
+
     template <class X>
     X* next(int64_t count) {
-        auto result = reinterpret_cast<X*>(at);
-        at += (count * sizeof(X) + 63) / 64 * 64;
-        return result;
+        char* const result = memory ? memory + bytes : nullptr;
+        bytes += static_cast<int64_t>((count * sizeof(X) + 63) / 64 * 64);
+        return reinterpret_cast<X*>(result);
     }
 };
