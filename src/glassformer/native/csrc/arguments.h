@@ -40,11 +40,12 @@ struct Layer {
 struct Heads {
     int32_t n_heads, n_kv_heads, d_k, d_v;
 
-    int64_t group() const { return n_heads / n_kv_heads; }
-    int64_t queries() const { return static_cast<int64_t>(n_heads) * d_k; }
-    int64_t keys() const { return static_cast<int64_t>(n_kv_heads) * d_k; }
-    int64_t values() const { return static_cast<int64_t>(n_kv_heads) * d_v; }
-    int64_t context() const { return static_cast<int64_t>(n_heads) * d_v; }
+    int64_t group() const { return n_heads / n_kv_heads; }  // heads of queries that share keys and values
+    // Widths of all heads together.
+    int64_t q_width() const { return static_cast<int64_t>(n_heads) * d_k; }
+    int64_t k_width() const { return static_cast<int64_t>(n_kv_heads) * d_k; }
+    int64_t v_width() const { return static_cast<int64_t>(n_kv_heads) * d_v; }
+    int64_t context_width() const { return static_cast<int64_t>(n_heads) * d_v; }
 };
 
 // Rotary positions [length, d_k] (rope.h), or nulls. Each pair has its cosine twice, and its sine twice, first negated.

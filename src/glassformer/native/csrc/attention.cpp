@@ -29,7 +29,7 @@ struct Head {
 
 template <class T>
 static void update_visible(const SequenceAttention& a, int64_t h, Head<T>& w) {
-    if (w.visible_of == a.index && a.mask.head == 0) return;
+    if (a.shares_mask(w.visible_of)) return;
     w.visible.find(a, a.mask_of(h));
     w.visible_of = a.index;
 }

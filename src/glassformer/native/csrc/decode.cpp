@@ -81,9 +81,9 @@ void attend_rows(
     WriteKeys write_keys
 ) {
     const Heads& heads = stack.heads;
-    const bool enough = rows * longest * (heads.keys() + heads.values()) >= ENOUGH_NUMBERS;
+    const bool enough = rows * longest * (heads.k_width() + heads.v_width()) >= ENOUGH_NUMBERS;
     const int64_t threads = enough ? threads_for_small_work(stack.threads) : 1;
-    const int64_t head_groups = rows < 2 * threads ? (heads.n_heads + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE : 1;
+    const int64_t head_groups = rows < 2 * threads ? ceil_div(heads.n_heads, HEADS_AT_ONCE) : 1;
     parallel_for(threads, rows * head_groups, chunk_size(threads, rows * head_groups), [&](int64_t from, int64_t to) {
         auto keys = workspace<const T*>(KEY_ROWS, longest);
         auto scores = workspace<float>(SCORES, heads.n_heads * (padded(longest, LANES) + LANES));
@@ -91,7 +91,7 @@ void attend_rows(
             const int64_t row = index / head_groups, count = write_keys(row, keys);
             const int first = static_cast<int>(index % head_groups) * HEADS_AT_ONCE;
             const int last = head_groups == 1 ? heads.n_heads : std::min(first + HEADS_AT_ONCE, heads.n_heads);
-            attend(heads, first, last, q + row * stride, count, keys, context + row * heads.context(), scores);
+            attend(heads, first, last, q + row * stride, count, keys, context + row * heads.context_width(), scores);
         }
     });
 }
@@ -111,17 +111,17 @@ struct SequenceRange {
 // Every token attends to its full sequence.
 void attend_bidirectional(const StackCall& stack, const SequenceRange& sequences, float* qkv, float* context) {
     const Heads& heads = stack.heads;
-    const int64_t width = heads.queries() + heads.keys() + heads.values();
+    const int64_t width = heads.q_width() + heads.k_width() + heads.v_width();
     auto rows = [&](float* at, int64_t size, int64_t stride) { return Sequences{at, 0, size, stride}; };
     Attention a = {sequences.count, sequences.longest(), sequences.longest(), heads};
     std::vector<int64_t> cu_seqlens(sequences.cu_seqlens, sequences.cu_seqlens + sequences.count + 1);
     for (int64_t& first : cu_seqlens) first -= sequences.cu_seqlens[0];
     a.cu_seqlens_q = a.cu_seqlens_k = cu_seqlens.data();
-    a.q = rows(qkv, heads.d_k, width), a.k = rows(qkv + heads.queries(), heads.d_k, width);
-    a.v = rows(qkv + heads.queries() + heads.keys(), heads.d_v, width);
-    a.context = rows(context, heads.d_v, heads.context());
+    a.q = rows(qkv, heads.d_k, width), a.k = rows(qkv + heads.q_width(), heads.d_k, width);
+    a.v = rows(qkv + heads.q_width() + heads.k_width(), heads.d_v, width);
+    a.context = rows(context, heads.d_v, heads.context_width());
     a.log_sums = workspace<float>(LOG_SUMS, sequences.tokens() * heads.n_heads);
-    const int64_t numbers = sequences.tokens() * sequences.longest() * (heads.keys() + heads.values());
+    const int64_t numbers = sequences.tokens() * sequences.longest() * (heads.k_width() + heads.v_width());
     a.threads = numbers < ENOUGH_NUMBERS ? 1 : stack.threads;
     attend_batches<float>(a, false);
 }
@@ -133,7 +133,7 @@ void attend_prompts(
     float* context
 ) {
     const Heads& heads = stack.heads;
-    const int64_t width = heads.keys() + heads.values(), stride = heads.queries() + width;
+    const int64_t width = heads.k_width() + heads.v_width(), stride = heads.q_width() + width;
     auto memory = static_cast<T*>(cache.memory[index]);
     auto new_memory = memory + (cache.shared + sequences.cu_seqlens[0]) * width;
     std::vector<int64_t> sequence_begin(sequences.tokens());
@@ -143,7 +143,7 @@ void attend_prompts(
         begin = end;
     }
     for (int64_t row = 0; row < sequences.tokens(); row++)
-        put(qkv + row * stride + heads.queries(), width, new_memory + row * width);
+        put(qkv + row * stride + heads.q_width(), width, new_memory + row * width);
     attend_rows<T>(
         stack, sequences.tokens(), cache.shared + sequences.longest(), qkv, stride, context,
         [&](int64_t row, const T** to) {
@@ -162,7 +162,7 @@ void attend_sequences(
     const int64_t rows = sequences.tokens(), width = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * width);
-        auto context = workspace<float>(HEAD_OUTPUTS, rows * stack.heads.context());
+        auto context = workspace<float>(HEAD_OUTPUTS, rows * stack.heads.context_width());
         linear(layer.query, input, rows, {qkv, width, NONE, false}, stack.threads);
         for (int64_t s = 0, row = 0; s < sequences.count; s++)
             for (int64_t t = sequences.cu_seqlens[s]; t < sequences.cu_seqlens[s + 1]; t++, row++)
@@ -203,17 +203,17 @@ template <class T>
 void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache, bool prompts) {
     const Layer& layer = stack.layers[index];
     const Heads& heads = stack.heads;
-    const int64_t width = heads.keys() + heads.values(), stride = layer.query.outputs;
+    const int64_t width = heads.k_width() + heads.v_width(), stride = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * stride);
-        auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context());
+        auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context_width());
         linear(layer.query, input, rows, {qkv, stride, NONE, false}, stack.threads);
         T* newest = static_cast<T*>(cache.keys_values[cache.steps - 1]) + index * rows * width;
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row++) {
             const int64_t before = prompts ? cache.shared + cache.length[row / cache.rows_per_sentence] : 0;
             rotate_queries_and_keys(stack, before + cache.steps - 1, qkv + row * stride);
-            put(qkv + row * stride + heads.queries(), width, newest + row * width);
+            put(qkv + row * stride + heads.q_width(), width, newest + row * width);
             longest = std::max(longest, before + cache.steps);
         }
         auto memory = prompts ? static_cast<const T*>(cache.memory[index]) : nullptr;
@@ -236,16 +236,16 @@ template <class T>
 void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache) {
     const Layer& layer = stack.layers[index];
     const Heads& heads = stack.heads;
-    const int64_t width = heads.keys() + heads.values();
+    const int64_t width = heads.k_width() + heads.v_width();
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
-        auto q = workspace<float>(PROJECTED, rows * heads.queries());
-        auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context());
-        linear(layer.cross_query, input, rows, {q, heads.queries(), NONE, false}, stack.threads);
+        auto q = workspace<float>(PROJECTED, rows * heads.q_width());
+        auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context_width());
+        linear(layer.cross_query, input, rows, {q, heads.q_width(), NONE, false}, stack.threads);
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row += cache.rows_per_sentence)
             longest = std::max(longest, cache.length[row / cache.rows_per_sentence]);
         auto memory = static_cast<const T*>(cache.memory[index]);
-        attend_rows<T>(stack, rows, longest, q, heads.queries(), context, [&](int64_t row, const T** to) {
+        attend_rows<T>(stack, rows, longest, q, heads.q_width(), context, [&](int64_t row, const T** to) {
             const int64_t sentence = row / cache.rows_per_sentence, length = cache.length[sentence];
             for (int64_t t = 0; t < length; t++) to[t] = memory + (cache.first[sentence] + t) * width;
             return length;

@@ -115,11 +115,11 @@ private:
     int64_t rows_of(int64_t range, int64_t ranges) const {
         return first_row(range + 1, ranges) - first_row(range, ranges);
     }
-    static int64_t units(int64_t rows) { return (rows + CHUNK - 1) / CHUNK; }
+    static int64_t units(int64_t rows) { return ceil_div(rows, CHUNK); }
     static int64_t full_blocks(int64_t rows) { return rows / BLOCK * 3 / 4; }
     static int64_t last_blocks(int64_t rows) {
         const int64_t size = rows > BLOCK ? LAST_BLOCK : BLOCK / 2;
-        return (rows - full_blocks(rows) * BLOCK + size - 1) / size;
+        return ceil_div(rows - full_blocks(rows) * BLOCK, size);
     }
     // First row of a block of `rows` rows; the last blocks are nearly equal.
     static int64_t first_of_block(int64_t index, int64_t rows) {

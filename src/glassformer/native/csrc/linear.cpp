@@ -180,9 +180,9 @@ static void multiply_range(
     const Linear& linear, const Input& x, int64_t row, int64_t end, int64_t from, int64_t to, const Output& out
 ) {
 #if HAS_AMX
-    const int64_t blocks = (end - row + MAX_ROWS - 1) / MAX_ROWS;
+    const int64_t blocks = ceil_div(end - row, MAX_ROWS);
     for (int64_t rest = blocks; linear.parts && row < end; rest--) {
-        const int64_t rows = std::min(end - row, padded((end - row + rest - 1) / rest, 2 * AMX_SIDE));
+        const int64_t rows = std::min(end - row, padded(ceil_div(end - row, rest), 2 * AMX_SIDE));
         multiply_panels(linear, x, row, rows, from, to, out);
         row += rows;
     }
@@ -208,18 +208,17 @@ static_assert(FULL_TILE_ROWS % AMX_SIDE == 0, "threads divide rows between tiles
 // the outputs, or many rows where that leaves a thread idle for a tenth of the time and more.
 static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out, int64_t threads) {
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
-    const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
+    const int64_t panels = ceil_div(linear.outputs, PANEL);
     if (!panels) return;
     if (weights < ENOUGH_WEIGHTS && weights * rows < ENOUGH_PRODUCTS) threads = 1;
     if (rows < FEW_ROWS) threads = threads_for_small_work(threads);
-    const int64_t panels_at_once = (panels + threads - 1) / threads;
+    const int64_t panels_at_once = ceil_div(panels, threads);
     const bool uneven = 10 * panels < 9 * panels_at_once * threads;
     if (linear.parts ? rows >= threads * ROWS_FOR_EACH : rows >= threads * ROWS_AT_ONCE && uneven) {
-        const int64_t chunks = padded((rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE, threads);
-        parallel_for(
-            threads, rows, padded((rows + chunks - 1) / chunks, FULL_TILE_ROWS),
-            [&](int64_t row, int64_t end) { multiply_range(linear, x, row, end, 0, panels * PANEL, out); }
-        );
+        const int64_t chunks = padded(ceil_div(rows, ROWS_AT_ONCE), threads);
+        parallel_for(threads, rows, padded(ceil_div(rows, chunks), FULL_TILE_ROWS), [&](int64_t row, int64_t end) {
+            multiply_range(linear, x, row, end, 0, panels * PANEL, out);
+        });
         return;
     }
     parallel_for(threads, linear.outputs, panels_at_once * PANEL, [&](int64_t from, int64_t to) {

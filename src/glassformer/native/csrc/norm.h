@@ -77,7 +77,7 @@ static void normalize_backward(
 
 // Gradients of γ and β: each chunk of rows has its own sums, so that no bit depends on the threads.
 static float* sums_of_chunks(int64_t rows, int64_t d) {
-    const int64_t count = (rows + CHUNK - 1) / CHUNK * 2 * d;
+    const int64_t count = ceil_div(rows, CHUNK) * 2 * d;
     auto sums = workspace<float>(NORM_SUMS, count);
     std::fill(sums, sums + count, 0.0f);
     return sums;

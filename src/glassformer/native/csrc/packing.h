@@ -27,9 +27,7 @@ template <class T> using PackedStep = Step<T>;
 #endif
 template <class T> using Unit = typename PackedStep<T>::Unit;
 template <class T> using Panels = Unit<T>*;
-template <class T> static int64_t steps_of(int64_t depth) {
-    return (depth + PackedStep<T>::ENTRIES - 1) / PackedStep<T>::ENTRIES;
-}
+template <class T> static int64_t steps_of(int64_t depth) { return ceil_div(depth, PackedStep<T>::ENTRIES); }
 
 // Interleave two neighboring rows into units, `below` null after the last row; in float32 copy one row.
 static inline void interleave(const float* row, const float*, int64_t count, float* to) {

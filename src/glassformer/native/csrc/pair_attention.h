@@ -362,7 +362,7 @@ static void attend_batches_pairs(const Attention& a, bool backward, int64_t head
         for (int64_t index = from; index < to; index++) {
             const SequenceAttention one = select_sequence<uint16_t>(a, index / a.heads.n_kv_heads);
             attend_group_pairs(one, index % a.heads.n_kv_heads, backward, visible, [&](int64_t h) {
-                if (found_for == one.index && a.mask.head == 0) return;
+                if (one.shares_mask(found_for)) return;
                 visible.find(one, one.mask_of(h));
                 found_for = one.index;
             });

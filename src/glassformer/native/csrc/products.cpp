@@ -165,8 +165,8 @@ static void multiply_packed(const MatrixProduct& p, const Packing& packing) {
     static std::atomic<uint64_t> last_packing{0};
     const uint64_t number = ++last_packing;
     // Nearly equal numbers of rows for all threads, at most PRODUCT_ROWS each.
-    const int64_t tiles = (p.rows + ROW_TILE - 1) / ROW_TILE;
-    const int64_t blocks = (p.rows + PRODUCT_ROWS * p.threads - 1) / (PRODUCT_ROWS * p.threads) * p.threads;
+    const int64_t tiles = ceil_div(p.rows, ROW_TILE);
+    const int64_t blocks = ceil_div(p.rows, PRODUCT_ROWS * p.threads) * p.threads;
     auto first_row = [&](int64_t block) { return std::min(p.rows, block * tiles / blocks * ROW_TILE); };
     parallel_for(p.threads, blocks, 1, [&](int64_t block, int64_t) {
         thread_local uint64_t packed_number = 0;
@@ -184,8 +184,8 @@ static void multiply_packed(const MatrixProduct& p, const Packing& packing) {
 
 // Multiply all rows by the columns of B that fit the cache before the next columns.
 static void multiply_blocks(const MatrixProduct& p, bool transposed) {
-    const int64_t depth_blocks = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
-    const int64_t depth = (p.depth + depth_blocks - 1) / depth_blocks;
+    const int64_t depth_blocks = std::max<int64_t>(1, ceil_div(p.depth, CACHED_STEPS));
+    const int64_t depth = ceil_div(p.depth, depth_blocks);
     const int64_t entries = CACHED_ENTRIES(p.rows > 4 * PRODUCT_ROWS * p.threads);
     const int64_t cached_columns = entries / std::max<int64_t>(1, depth) / PANEL * PANEL;
     const int64_t columns_at_once = std::min<int64_t>(padded(p.columns, PANEL), cached_columns);

@@ -19,7 +19,8 @@ typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int8_t Bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
-static constexpr int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+static constexpr int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
+static constexpr int64_t padded(int64_t count, int64_t to) { return ceil_div(count, to) * to; }
 static inline Floats load(const float* from) { return *reinterpret_cast<const Floats*>(from); }
 static inline void store(float* to, Floats values) { *reinterpret_cast<Floats*>(to) = values; }
 static inline Ints load(const int32_t* from) { return *reinterpret_cast<const Ints*>(from); }

@@ -207,8 +207,8 @@ static void projected_loss(ProjectedLoss& l) {
     const int64_t d = l.d_model, size = padded(l.vocab_size, COLUMN_BLOCK);
     const int64_t max_piece =
         std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES * PackedStep<T>::ENTRIES / ((size + d) * sizeof(Unit<T>)));
-    const int64_t pieces = std::max<int64_t>(1, (l.tokens + max_piece - 1) / max_piece);
-    const int64_t piece = padded((l.tokens + pieces - 1) / pieces, PIECE_UNIT);
+    const int64_t pieces = std::max<int64_t>(1, ceil_div(l.tokens, max_piece));
+    const int64_t piece = padded(ceil_div(l.tokens, pieces), PIECE_UNIT);
     LossWorkspace<T> shared = {size, steps_of<T>(d), steps_of<T>(size), weights_as<T>(l, size)};
     shared.outputs = workspace<Unit<T>>(WEIGHTS, size * shared.steps);
     if (l.d_hidden) {
