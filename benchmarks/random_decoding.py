@@ -82,7 +82,7 @@ def draw_packed(rng: Draw, int8: bool) -> Call:
         a, b = (quantized(each) if int8 else each.double() for each in (x, module.weight.detach()))
         return [F.linear(a, b, None if module.bias is None else module.bias.detach().double())]
 
-    parts = loaded().parts and not int8 and rng.random() < 0.5
+    parts = loaded().multiplies_parts and not int8 and rng.random() < 0.5
     what = f"{list(x.shape)}, {inputs} → {outputs}{', in parts' if parts else ''}"
     return Call(lambda: [applied(module, x, int8, parts)], expected, 1e-2 if int8 else 2e-5, what)
 

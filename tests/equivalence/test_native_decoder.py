@@ -304,7 +304,7 @@ def test_narrow_vectors_compute_the_same_logits(
     except ConfigError:
         pytest.skip("no narrower vectors here")
     assert isinstance(narrow, Kernels)
-    if narrow.panel == made.panel:
+    if narrow.panel_size == made.panel_size:
         pytest.skip("no narrower vectors here")
     assert narrow.arithmetic != made.arithmetic
     model = make_model(**KINDS["wide"]).float()
@@ -407,7 +407,7 @@ def test_outliers_cost_eight_bits_no_more_than_the_documentation_says(
         torch.nn.init.normal_(linear.weight)
         (linear.weight if where == "weights" else x)[:, 7] *= factor
         packed, found, expected = Packed(made, int8=True), x.new_empty(64, 512), linear(x)
-    made.linear(packed.linear(linear), x.data_ptr(), 64, found.data_ptr(), 1)
+    made.apply_linear(packed.linear(linear), x.data_ptr(), 64, found.data_ptr(), 1)
     assert (found - expected).norm() < error * expected.norm()
 
 

@@ -92,7 +92,7 @@ def exact(made: Any) -> Any:
 
 def usable(dtype: torch.dtype) -> bool:
     made = kernels()
-    return made is not None and (dtype == torch.float32 or made.bfloat16)
+    return made is not None and (dtype == torch.float32 or made.has_bfloat16)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])

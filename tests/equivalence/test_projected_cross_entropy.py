@@ -23,7 +23,7 @@ def loss_of(
 ) -> Loss:
     if engine == "torch":
         return projected_cross_entropy(hidden, weight, bias, target, smoothing)
-    if (made := kernels()) is None or not (made.bfloat16 or hidden.dtype == torch.float32):
+    if (made := kernels()) is None or not (made.has_bfloat16 or hidden.dtype == torch.float32):
         pytest.skip("no kernels for this type")
     projection = NativeOutputProjection(1, 1, bias is not None)
     projection._parameters["weight"], projection._parameters["bias"] = weight, bias

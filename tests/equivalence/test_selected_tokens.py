@@ -45,7 +45,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def stack_of(part: str, norm_order: str, dtype: torch.dtype, dropout: float = 0.0) -> Any:
-    if kernels() is None or (dtype == torch.bfloat16 and not kernels().bfloat16):
+    if kernels() is None or (dtype == torch.bfloat16 and not kernels().has_bfloat16):
         pytest.skip("no kernels that train in this type")
     torch.manual_seed(0)
     sizes = {"d_model": D_MODEL, "n_heads": 2, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2}

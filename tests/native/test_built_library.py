@@ -199,7 +199,7 @@ def test_without_permission_for_its_registers_the_next_variant_is_loaded(
         def __init__(self, path: str, digest: str) -> None:
             super().__init__(path, digest)
             loaded.append(path)
-            self.permitted = "amx" not in path
+            self.has_permission = "amx" not in path
 
     monkeypatch.setattr(library, "Kernels", Recorded)
     monkeypatch.setattr(instructions, "processor_line", lambda: f"flags : {BF16} amx_tile amx_int8 amx_bf16")

@@ -153,7 +153,7 @@ def test_presets_of_translation_are_native_in_all_parts(preset: str) -> None:
     config = read_config(CONFIGS / f"{preset}.toml", [])
     with torch.device("meta"):
         made = build_model(config.model.model_dump() | {"vocab_size": 100}, preset)
-    for precision in ("float32", "bfloat16") if loaded().bfloat16 else ("float32",):
+    for precision in ("float32", "bfloat16") if loaded().has_bfloat16 else ("float32",):
         routes = route(made, "native", precision, torch.device("cpu"))
         assert {one.engine for one in routes} == {"native"}
 
@@ -184,7 +184,7 @@ def test_bfloat16_reaches_the_loss_of_float32_weights() -> None:
     ]
     for loss in losses:
         loss.backward()
-    assert projection.computes(hidden, target) == loaded().bfloat16
+    assert projection.computes(hidden, target) == loaded().has_bfloat16
     torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=0)
     found, expected = (cast(Tensor, each.grad).float() for each in given)
     assert (found - expected).norm() <= 0.01 * expected.norm()  # some entries cancel to rounding errors of their terms

@@ -202,7 +202,7 @@ WHOLE: dict[str, tuple[str, dict[str, Any]]] = {
 
 def kernels_for(precision: str) -> bool:
     made = kernels()
-    return made is not None and (precision == "float32" or made.bfloat16)
+    return made is not None and (precision == "float32" or made.has_bfloat16)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -96,7 +96,7 @@ class _Embedded(torch.autograd.Function):
         x = matrix.new_empty(*ids.shape, matrix.size(1))
         call = _embedding_call(ctx, (ids, *others), (matrix, *weights))
         call.x = x.data_ptr()
-        loaded().embed(call, False)
+        loaded().embed_rows(call, False)
         return x
 
     @staticmethod
@@ -114,7 +114,7 @@ class _Embedded(torch.autograd.Function):
         gradients = [d_x.new_empty(shape) if shape is not None and needs else None for shape, needs in tables]
         call.rows, call.d_rows, call.d_table, call.d_segments = map(address, (rows, d_rows, *gradients[:2]))
         call.norm.weight.gradient, call.norm.bias.gradient = map(address, gradients[2:])
-        loaded().embed(call, True)
+        loaded().embed_rows(call, True)
         d_matrix = None
         if rows is not None and d_rows is not None:
             read = rows[None, : call.n_rows], d_rows[: call.n_rows]
@@ -217,5 +217,5 @@ def _projected_loss(
     gradients = tuple(None if x is None or not needed else empty(x) for x in (hidden, weight, bias))
     call.d_hidden, call.d_weight, call.d_bias = map(address, gradients)
     call.threads = torch.get_num_threads()
-    loaded().projected_loss(call)
+    loaded().projected_cross_entropy(call)
     return call, gradients

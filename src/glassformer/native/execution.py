@@ -60,7 +60,7 @@ class SearchKernels:
         call.new_totals, call.log_probs, call.parents, call.tokens = (
             x.data_ptr() for x in (new_totals, log_probs, parents, tokens)
         )
-        self._kernels.extend(call)
+        self._kernels.extend_hypotheses(call)
         return (new_totals, log_probs, parents, tokens), count, call.n_ended > 0
 
 

@@ -13,7 +13,7 @@ def scale_(gradient: Tensor, factor: Tensor) -> Tensor:
     if not readable(gradient) or not gradient.is_contiguous():
         return gradient.mul_(factor)
     low = gradient.dtype == torch.bfloat16
-    loaded().scale(gradient.data_ptr(), gradient.numel(), low, factor.item(), torch.get_num_threads())
+    loaded().scale_numbers(gradient.data_ptr(), gradient.numel(), low, factor.item(), torch.get_num_threads())
     return gradient
 
 
@@ -26,5 +26,5 @@ def add_(total: Tensor, gradient: Tensor) -> Tensor:
         return total.add_(gradient)
     call = RowSum(rows.data_ptr(), *values.shape, len(total), values.data_ptr(), total.data_ptr())
     call.threads = torch.get_num_threads()
-    loaded().add_rows(call)
+    loaded().add_matrix_rows(call)
     return total

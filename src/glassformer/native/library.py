@@ -53,35 +53,35 @@ class Kernels:
         if library.sources() != digest.encode():
             raise OSError(f"it was built from other sources than those in csrc; {REINSTALL}")
         _check_structs(library)
-        self.permitted = bool(library.has_permission())
+        self.has_permission = bool(library.has_permission())
         """True if the system lets this process use all the registers that the kernels use."""
         library.arithmetic.restype = c_char_p
         self.arithmetic: str = library.arithmetic().decode("ascii")
         """Version of the sums and random numbers, and the instruction set; the bits of results depend on them."""
-        self.panel: int = library.panel_size()
+        self.panel_size: int = library.panel_size()
         """Outputs of a linear layer are padded to a multiple of this."""
         function = functools.partial(_function, _checker(library))
-        self.multiply = function(library.multiply_matrices, POINTER(MatrixProduct))
+        self.multiply_matrices = function(library.multiply_matrices, POINTER(MatrixProduct))
         mask = (c_uint64, c_int32)
-        self.drop = function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
-        self.attend = function(library.full_attention, POINTER(Attention), c_int32)
-        self.bfloat16 = bool(library.has_bfloat16())
+        self.drop_elements = function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
+        self.full_attention = function(library.full_attention, POINTER(Attention), c_int32)
+        self.has_bfloat16 = bool(library.has_bfloat16())
         """True if stacks can train in bfloat16."""
         self.stack_bytes = function(library.stack_bytes, POINTER(TrainingStack), POINTER(c_int64))
         self.train_stack = function(library.train_stack, POINTER(TrainingStack), c_int32)
-        self.scale = function(library.scale_numbers, c_void_p, c_int64, c_int32, c_float, c_int64)
-        self.add_rows = function(library.add_matrix_rows, POINTER(RowSum))
-        self.measure = function(library.measure_gradients, POINTER(Update))
-        self.update = function(library.update_all, POINTER(Update))
-        self.projected_loss = function(library.projected_cross_entropy, POINTER(ProjectedLoss))
-        self.embed = function(library.embed_rows, POINTER(Embedding), c_int32)
-        self.rotate = function(library.rotate_pairs, POINTER(Rotation))
-        self.parts = bool(library.multiplies_parts())
+        self.scale_numbers = function(library.scale_numbers, c_void_p, c_int64, c_int32, c_float, c_int64)
+        self.add_matrix_rows = function(library.add_matrix_rows, POINTER(RowSum))
+        self.measure_gradients = function(library.measure_gradients, POINTER(Update))
+        self.update_all = function(library.update_all, POINTER(Update))
+        self.projected_cross_entropy = function(library.projected_cross_entropy, POINTER(ProjectedLoss))
+        self.embed_rows = function(library.embed_rows, POINTER(Embedding), c_int32)
+        self.rotate_pairs = function(library.rotate_pairs, POINTER(Rotation))
+        self.multiplies_parts = bool(library.multiplies_parts())
         """True if encoders multiply float32 as sums of three bfloat16 numbers (csrc/split.h)."""
         self.packed_bytes = library.packed_bytes
         self.packed_bytes.argtypes, self.packed_bytes.restype = (c_int64, c_int64, c_int32, c_int32), c_int64
-        self.pack = function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int32)
-        self.linear = function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
+        self.pack_weights = function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p, c_int32)
+        self.apply_linear = function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
         stack = (POINTER(PackedStack), POINTER(RotaryTables))
         cache = POINTER(DecoderCache)
         self.encode = function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
@@ -91,7 +91,7 @@ class Kernels:
         self.search_beams = function(library.search_beams, *stack, POINTER(Linear), *encoding)
         self.log_sums = function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
-        self.extend = function(library.extend_hypotheses, POINTER(Extension))
+        self.extend_hypotheses = function(library.extend_hypotheses, POINTER(Extension))
 
 
 def _check_structs(library: ctypes.CDLL) -> None:
@@ -203,7 +203,7 @@ def _compiled() -> Kernels:
     sources = digest()
     with compiled(sources) as path:
         library = Kernels(path, sources)
-    if not library.permitted:
+    if not library.has_permission:
         raise UnavailableError(
             "the system does not permit the instructions of AMX to this process; "
             "set GLASSFORMER_INSTRUCTIONS=x86-64-v4-bf16"
@@ -217,7 +217,7 @@ def _built() -> Kernels:
     for variant in candidates:
         path = FOLDER / f"kernels-{variant.name}.so"
         if path.exists():
-            if (library := _load(path)).permitted:
+            if (library := _load(path)).has_permission:
                 return library
             refused.append(variant.name)
     if refused:

@@ -49,7 +49,7 @@ def readable(*tensors: Tensor) -> bool:
 
 def computable(dtype: torch.dtype) -> bool:
     """True if stacks and the output loss compute in ``dtype``: float32, or bfloat16 if the processor has it."""
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and loaded().bfloat16)
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and loaded().has_bfloat16)
 
 
 def single_on_cpu(*tensors: Tensor) -> bool:
@@ -124,7 +124,7 @@ def product(
     if few or not fits:
         return a @ b if bias is None else torch.addmm(bias, a, b)
     result, bias = a.new_empty(rows, columns), None if bias is None else bias.contiguous()
-    loaded().multiply(
+    loaded().multiply_matrices(
         MatrixProduct(
             rows,
             columns,
@@ -158,7 +158,7 @@ class _Dropped(torch.autograd.Function):
         ctx.threshold, ctx.seed = threshold, seed
         x, low = x.contiguous(), x.dtype == torch.bfloat16
         y = torch.empty_like(x)
-        loaded().drop(x.data_ptr(), x.numel(), low, seed, threshold, y.data_ptr(), torch.get_num_threads())
+        loaded().drop_elements(x.data_ptr(), x.numel(), low, seed, threshold, y.data_ptr(), torch.get_num_threads())
         return y
 
     @staticmethod
@@ -253,7 +253,7 @@ def _attend(ctx: Any, saved: tuple[Any, ...], **tensors: Tensor) -> None:
         call.mask = abi.DenseMask(visible.data_ptr(), *visible.stride())
     call.log_sums, call.seed, call.threshold = log_sums.data_ptr(), ctx.seed, ctx.threshold
     call.bfloat16, call.threads = q.dtype == torch.bfloat16, torch.get_num_threads()
-    loaded().attend(call, "context" not in tensors)
+    loaded().full_attention(call, "context" not in tensors)
 
 
 class NativeRotary(Rotary):
@@ -290,7 +290,7 @@ class _Rotated(torch.autograd.Function):
         result = _like_heads(x, x.size(-1))
         ends = (Sequences(rows.data_ptr(), *rows.stride()[:3]) for rows in (x, result))
         tables = abi.RotaryTables(cosines.data_ptr(), sines.data_ptr())
-        loaded().rotate(Rotation(*x.shape, *ends, tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
+        loaded().rotate_pairs(Rotation(*x.shape, *ends, tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
         return result
 
     @staticmethod

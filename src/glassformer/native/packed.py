@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.layers.block import Block, select_tokens
-from glassformer.layers.block import Stack as Blocks
+from glassformer.layers.block import Block, Stack, select_tokens
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
@@ -35,14 +34,14 @@ class Packed:
     def __init__(self, kernels: Kernels, int8: bool, parts: bool = False):
         self.kernels = kernels
         self.int8 = int8
-        self.parts = parts and kernels.parts and not int8
+        self.parts = parts and kernels.multiplies_parts and not int8
         """True if weights are packed in parts: products of many rows are faster then, those of one row slower."""
         self.cache_dtype = torch.bfloat16 if int8 else torch.float32
         """Precision of keys and values. With int8 products, whose error is larger, they are rounded, since loading them
         takes longer than computing with them."""
         self._tensors: list[Tensor] = []
 
-    def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> PackedStack:
+    def stack(self, blocks: Stack, embedding: TokenEmbedding | None = None) -> PackedStack:
         parts = blocks_of(blocks)
         attention, feed_forward = parts[0].self_attention, parts[0].feed_forward
         stack = PackedStack(
@@ -93,8 +92,9 @@ class Packed:
         outputs, inputs = weight.shape
         size = self.kernels.packed_bytes(outputs, inputs, self.int8, self.parts)
         packed = weight.new_empty(size, dtype=torch.uint8)
-        scales = weight.new_empty(-(-outputs // self.kernels.panel) * self.kernels.panel) if self.int8 else None
-        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), address(scales), self.parts)
+        panel = self.kernels.panel_size
+        scales = weight.new_empty(-(-outputs // panel) * panel) if self.int8 else None
+        self.kernels.pack_weights(weight.data_ptr(), outputs, inputs, packed.data_ptr(), address(scales), self.parts)
         bias = None
         if any(part.bias is not None for part in parts):
             zeros = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
@@ -103,7 +103,7 @@ class Packed:
 
     def apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         y = x.new_empty(len(x), linear.outputs)
-        self.kernels.linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
+        self.kernels.apply_linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
         return y
 
     def _parameter(self, tensor: Tensor | None) -> Parameter:
@@ -137,7 +137,7 @@ class RotaryCache:
         return tables
 
 
-class PackedEncoder(Blocks):
+class PackedEncoder(Stack):
     """A stack without a causal mask, computed without padding from packed weights.
 
     The blocks themselves compute gradients, dropout, other masks and other types, and every pass with a trace or hooks.
@@ -200,7 +200,7 @@ class PackedEncoder(Blocks):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a plain stack: the packed weights belong to this one."""
         own = ("packed", "structure", "rotary", "hooks")
-        return blank, (Blocks,), {name: value for name, value in self.__dict__.items() if name not in own}
+        return blank, (Stack,), {name: value for name, value in self.__dict__.items() if name not in own}
 
 
 def cu_seqlens_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
@@ -213,7 +213,7 @@ def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
-def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool, embedding: TokenEmbedding | None = None) -> PackedEncoder:
+def pack_encoder(stack: Stack, kernels: Kernels, int8: bool, embedding: TokenEmbedding | None = None) -> PackedEncoder:
     """A stack of the same parameters and hooks that computes with packed copies of the weights.
 
     With an ``embedding``, ``PackedEncoder.encode`` takes ids.
@@ -227,7 +227,7 @@ def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool, embedding: TokenEm
     return cast(PackedEncoder, form)
 
 
-def unsupported_stack(stack: Blocks, cross_attention: bool) -> str | None:
+def unsupported_stack(stack: Stack, cross_attention: bool) -> str | None:
     """Reason why ``stack`` cannot be packed, or None. ``cross_attention``: True if its blocks must have one."""
     if reason := unsupported_blocks(stack, DROPOUTS):
         return reason

@@ -217,7 +217,7 @@ def _unsupported_width(d_model: int) -> str | None:
 
 
 def _unsupported_bfloat16() -> str | None:
-    return None if loaded().bfloat16 else "this processor has no bfloat16"
+    return None if loaded().has_bfloat16 else "this processor has no bfloat16"
 
 
 def _unsupported_stack(stack: Stack, low: bool) -> str | None:

@@ -170,7 +170,7 @@ class NativeUpdate:
             parameter.average = None if average is None else average.data_ptr()
             parameter.bfloat16 = gradient.dtype == torch.bfloat16
         self.parameters, self.call = parameters, Update(parameters, len(parameters), threads=torch.get_num_threads())
-        self.kernels.measure(self.call)
+        self.kernels.measure_gradients(self.call)
         self.norm = math.sqrt(self.call.squared_norm)
 
     def apply(self) -> None:
@@ -185,7 +185,7 @@ class NativeUpdate:
         call.beta1, call.beta2 = config.betas
         call.epsilon, call.ema_rate = config.epsilon, 1 - self.state.average_decay
         call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
-        self.kernels.update(call)
+        self.kernels.update_all(call)
         written = [each for same, _ in self.weights for each in same if each is not None]
         increment_version(written)  # as PyTorch's update does: a search from packed weights is then refused
 
