@@ -90,6 +90,18 @@ class DecoderCache(Structure):
     )
 
 
+class NewestTokens(Structure):
+    """The newest token of each row, for one step of decoding; see arguments.h."""
+
+    _fields_ = (
+        ("rows", c_int64),
+        ("ids", c_void_p),
+        ("position", c_void_p),
+        ("stride", c_int64),
+        ("logits", c_void_p),
+    )
+
+
 class Operand(Structure):
     """A matrix of a product: its address, and its strides across and along the summed axis."""
 

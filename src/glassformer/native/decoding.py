@@ -10,14 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.layers.block import Block
-from glassformer.layers.block import Stack as Blocks
+from glassformer.layers.block import Block, Stack
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.position import Learned, end_of
 from glassformer.layers.ragged import within_table
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
-from glassformer.native.abi import DecoderCache, PackedStack
+from glassformer.native.abi import DecoderCache, NewestTokens, PackedStack
 from glassformer.native.beam_steps import BeamResult, BeamRules, Beams, beam_steps
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
@@ -120,7 +119,7 @@ class NativeState:
 class _Decoder:
     """A stack that decodes, with its embedding and its output projection."""
 
-    def __init__(self, packed: Packed, blocks: Blocks, embedding: TokenEmbedding, output: OutputProjection):
+    def __init__(self, packed: Packed, blocks: Stack, embedding: TokenEmbedding, output: OutputProjection):
         self.packed, self.embedding = packed, embedding
         self.structure = packed.stack(blocks, embedding)
         self.output = packed.linear(output)
@@ -135,50 +134,38 @@ class _Decoder:
     ) -> Float[Tensor, "rows vocab"]:
         """Logits after one more token of each row. ``longest``: positions of the longest row."""
         rows, done = len(ids), len(state.keys_values)
-        if state.logits is None or state.logits.size(0) < rows:
-            state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
+        logits = self._logits(state, rows)
         position = None if position is None else position.contiguous()
         stride = 0 if position is None or len(position) == 1 else position.size(1)
+        newest = NewestTokens(rows, ids.data_ptr(), address(position), stride, logits.data_ptr())
         try:
             self.packed.kernels.decode(
                 self.structure,
                 self.rotary.of(longest),
                 self.output,
-                ids.data_ptr(),
-                address(position),
-                stride,
-                rows,
+                newest,
                 state.append(self.structure.n_layers, rows),
-                state.logits.data_ptr(),
                 torch.get_num_threads(),
             )
         except BaseException:  # also of PyTorch's allocator, and Ctrl-C
             del state.keys_values[done:]
             raise
-        return state.logits[:rows]
+        return logits[:rows]
 
-    def search(
-        self,
-        position: Float[Tensor, "steps d_model"] | None,
-        longest: int,
-        state: NativeState,
-        beams: Beams,
-        rules: BeamRules,
-        most: int,
-    ) -> BeamResult:
-        """Take ``most`` steps of a beam search, or fewer. ``position`` and ``longest`` are those of all of them."""
-        rows = beams.total.numel()
-        if state.logits is None or state.logits.size(0) < rows:
-            state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
-        position = None if position is None else position.contiguous()
-        done = len(state.keys_values)
-        call, result = beam_steps(beams, rules, state.logits, most)
+    def search(self, before: int, state: NativeState, beams: Beams, rules: BeamRules, most: int) -> BeamResult | None:
+        """Take ``most`` steps of a beam search, or fewer, after ``before`` positions; None if no position is left."""
+        position, done, rows = self.embedding.position, len(state.keys_values), beams.total.numel()
+        most = steps_within(position, before, most)
+        if not most:
+            return None
+        encoding = None if position is None else position(before, most).contiguous()
+        call, result = beam_steps(beams, rules, self._logits(state, rows), most)
         try:
             self.packed.kernels.search_beams(
                 self.structure,
-                self.rotary.of(longest),
+                self.rotary.of(before + most),
                 self.output,
-                address(position),
+                address(encoding),
                 state.append(self.structure.n_layers, rows, most),
                 call,
                 torch.get_num_threads(),
@@ -186,6 +173,12 @@ class _Decoder:
         finally:
             del state.keys_values[done + call.done :]
         return result(call)
+
+    def _logits(self, state: NativeState, rows: int) -> Float[Tensor, "buffered vocab"]:
+        """Buffer of ``state`` for the logits of at least ``rows``."""
+        if state.logits is None or state.logits.size(0) < rows:
+            state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
+        return state.logits
 
 
 class _Form:
@@ -266,10 +259,7 @@ class NativeDecoder(_Form):
         """Take ``most`` steps of a beam search, or fewer; None if they must be taken one by one."""
         if not isinstance(state, NativeState) or not state.has_rows(beams.total.numel()):
             return None
-        done, position = len(state.keys_values), self.model.target_embedding.position
-        most = steps_within(position, done, most)
-        encoding = None if position is None else position(done, most)
-        return self.decoder.search(encoding, done + most, state, beams, rules, most) if most else None
+        return self.decoder.search(len(state.keys_values), state, beams, rules, most)
 
 
 class NativeGPT(_Form):
@@ -350,10 +340,8 @@ class NativeGPT(_Form):
         """Take steps as ``NativeDecoder`` does; None also if prompts have different lengths."""
         if not isinstance(state, NativeState) or state.same_length is None or not state.has_rows(beams.total.numel()):
             return None
-        done, position = state.shared + len(state.keys_values) + state.same_length, self.model.embedding.position
-        most = steps_within(position, done, most)
-        encoding = None if position is None else position(done, most)
-        return self.decoder.search(encoding, done + most, state, beams, rules, most) if most else None
+        before = state.shared + len(state.keys_values) + state.same_length
+        return self.decoder.search(before, state, beams, rules, most)
 
     def _memory(self, tokens: int) -> list[Tensor]:
         """Allocate keys and values of ``tokens`` for each layer."""

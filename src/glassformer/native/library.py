@@ -21,6 +21,7 @@ from glassformer.native.abi import (
     Extension,
     Linear,
     MatrixProduct,
+    NewestTokens,
     PackedStack,
     ProjectedLoss,
     RotaryTables,
@@ -85,8 +86,8 @@ class Kernels:
         stack = (POINTER(PackedStack), POINTER(RotaryTables))
         cache = POINTER(DecoderCache)
         self.encode = function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
-        rows = (c_void_p, c_void_p, c_int64, c_int64)
-        self.decode = function(library.decode, *stack, POINTER(Linear), *rows, cache, c_void_p, c_int64)
+        newest = (POINTER(Linear), POINTER(NewestTokens))
+        self.decode = function(library.decode, *stack, *newest, cache, c_int64)
         encoding = (c_void_p, cache, POINTER(BeamSteps), c_int64)
         self.search_beams = function(library.search_beams, *stack, POINTER(Linear), *encoding)
         self.log_sums = function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)

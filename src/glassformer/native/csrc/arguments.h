@@ -79,6 +79,15 @@ struct DecoderCache {
     int32_t bfloat16;  // keys and values
 };
 
+// The newest token of each row, for one step of decoding.
+struct NewestTokens {
+    int64_t rows;
+    const int64_t* ids;     // [rows]
+    const float* position;  // [rows, stride]: positional encodings; one of them for all rows if `stride` is 0; or null
+    int64_t stride;
+    float* logits;  // [rows, vocab_size], result
+};
+
 // An operand of a product: step r of row or column i is at data[i · across + r · along].
 template <class Unit>
 struct OperandOf {

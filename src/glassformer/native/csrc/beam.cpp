@@ -136,7 +136,7 @@ void take_steps(const StackCall& stack, const Linear& output, const float* posit
         const int64_t length = b.length + b.done;
         for (int64_t row = 0; row < rows; row++) ids[row] = b.tokens[row * b.capacity + length - 1];
         const float* encoding = position ? position + b.done * stack.d_model : nullptr;
-        decode_tokens(stack, output, {ids.data(), encoding, 0, rows}, cache, b.logits);
+        decode_tokens(stack, output, {rows, ids.data(), encoding, 0, b.logits}, cache);
         for (int64_t row = 0; row < rows; row++) {
             float* logits = b.logits + row * e.vocab_size;
             b.normalizers[row] = logsumexp(logits, e.vocab_size);

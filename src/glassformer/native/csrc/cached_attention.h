@@ -51,7 +51,7 @@ static void attend(
     const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
     const int64_t score_stride = padded(count, LANES) + LANES, d_k = heads.d_k, group = heads.group();
     for (int64_t t = 0; t < count; t++) {
-        prefetch(rows[t + 1 < count ? t + 1 : t], heads.keys() + heads.values());
+        prefetch(rows[t + 1 < count ? t + 1 : t], heads.k_width() + heads.v_width());
         int head = first;
         for (; group == 1 && d_k % LANES == 0 && head + HEADS_AT_ONCE <= last; head += HEADS_AT_ONCE) {
             const Floats products = four_products(q + head * d_k, rows[t] + head * d_k, d_k) * scale;
@@ -62,7 +62,7 @@ static void attend(
     }
     for (int head = first; head < last; head++) {
         softmax_of(scores + head * score_stride, count);
-        const int64_t from = heads.keys() + head / group * heads.d_v;
+        const int64_t from = heads.k_width() + head / group * heads.d_v;
         weighted_sum(scores + head * score_stride, count, rows, from, heads.d_v, context + head * heads.d_v);
     }
 }

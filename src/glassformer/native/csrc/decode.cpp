@@ -269,7 +269,7 @@ void run_step(const StackCall& stack, float* x, int64_t rows, const DecoderCache
 }  // namespace
 
 void decode_tokens(
-    const StackCall& stack, const Linear& output, const NewestTokens& newest, const DecoderCache& cache, float* logits
+    const StackCall& stack, const Linear& output, const NewestTokens& newest, const DecoderCache& cache
 ) {
     const int64_t d = stack.d_model;
     float* x = workspace<float>(NEWEST, newest.rows * d);
@@ -281,7 +281,7 @@ void decode_tokens(
     }
     if (cache.bfloat16) run_step<uint16_t>(stack, x, newest.rows, cache);
     else run_step<float>(stack, x, newest.rows, cache);
-    linear(output, x, newest.rows, {logits, output.outputs, NONE, false}, stack.threads);
+    linear(output, x, newest.rows, {newest.logits, output.outputs, NONE, false}, stack.threads);
 }
 
 // x: [tokens, d_model], unpadded; with `ids` it contains positional encodings, to which the embeddings are added.
@@ -299,13 +299,9 @@ API int32_t encode(
     });
 }
 
-// ids: the newest token of each row. position: its positional encoding, with row stride `stride` (0: one for all), or
-// null. logits: [rows, output.outputs].
 API int32_t decode(
-    const PackedStack* stack, const RotaryTables* rotary, const Linear* output, const int64_t* ids,
-    const float* position, int64_t stride, int64_t rows, const DecoderCache* cache, float* logits, int64_t threads
+    const PackedStack* stack, const RotaryTables* rotary, const Linear* output, const NewestTokens* newest,
+    const DecoderCache* cache, int64_t threads
 ) {
-    return guarded([&] {
-        decode_tokens({*stack, threads, *rotary}, *output, {ids, position, stride, rows}, *cache, logits);
-    });
+    return guarded([&] { decode_tokens({*stack, threads, *rotary}, *output, *newest, *cache); });
 }

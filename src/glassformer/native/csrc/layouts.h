@@ -35,6 +35,7 @@ static std::string layout_of(const std::string& name) {
         DecoderCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
         F(rows_per_sentence) F(shared) F(bfloat16)
     )
+    STRUCT(NewestTokens, F(rows) F(ids) F(position) F(stride) F(logits))
     STRUCT(Operand, F(data) F(across) F(along))
     STRUCT(MatrixProduct, F(rows) F(columns) F(depth) F(a) F(b) F(bias) F(result) F(threads))
     STRUCT(DenseMask, F(data) F(batch) F(head) F(query) F(key))

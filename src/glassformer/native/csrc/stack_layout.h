@@ -116,10 +116,10 @@ struct SavedStack {
         };
         auto attention = [&](bool is_self, int64_t after) {
             SavedSublayer<T> saved = begin(rows, after);
-            const int64_t queries = s.heads.queries(), keys = s.heads.keys() + s.heads.values();
+            const int64_t queries = s.heads.q_width(), keys = s.heads.k_width() + s.heads.v_width();
             saved.queries = arena.next<T>(rows * (is_self ? queries + keys : queries));
             saved.keys = is_self ? nullptr : arena.next<T>(s.memory_rows * keys);
-            saved.context = arena.next<Unit<T>>(steps_of<T>(after) * s.heads.context());
+            saved.context = arena.next<Unit<T>>(steps_of<T>(after) * s.heads.context_width());
             saved.log_sums = arena.next<float>(rows * s.heads.n_heads);
             return saved;
         };
@@ -152,8 +152,9 @@ struct AttentionParameters {
         : self(self), norm(self ? layer.self_norm : layer.cross_norm), query(self ? layer.query : layer.cross_query),
           key(self ? layer.key : layer.cross_key), value(self ? layer.value : layer.cross_value),
           output(self ? layer.output : layer.cross_output), rows(s.rows), memory(self ? 0 : s.memory_rows),
-          queries(s.heads.queries()), keys(s.heads.keys()), values(s.heads.values()), context(s.heads.context()),
-          query_width(self ? queries + keys + values : queries), key_width(self ? query_width : keys + values) {}
+          queries(s.heads.q_width()), keys(s.heads.k_width()), values(s.heads.v_width()),
+          context(s.heads.context_width()), query_width(self ? queries + keys + values : queries),
+          key_width(self ? query_width : keys + values) {}
 
     // Column of the first key in its row.
     int64_t first_key() const { return self ? queries : 0; }
