@@ -26,7 +26,12 @@ class Dropout(nn.Module):
     @property
     def rate(self) -> float:
         """Probability with which an element is zeroed now; 0 unless training."""
-        return self.threshold / 256 if self.training else 0.0
+        return self.active_threshold / 256
+
+    @property
+    def active_threshold(self) -> int:
+        """``rate`` · 256."""
+        return self.threshold if self.training else 0
 
     def forward(self, x: Tensor) -> Tensor:
         if self.rate == 0.0:

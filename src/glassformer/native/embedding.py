@@ -53,7 +53,7 @@ class NativeEmbedding(TokenEmbedding):
         alike = in_rows(weights, torch.float32) and len({w.size(-1) for w in weights if w is not None}) == 1
         if not alike or not ids.is_cpu or (segments is not None and not segments.is_cpu):
             return super().forward(ids, sentences, offset, segments)
-        settings = EmbeddingSettings(self.scale, round(256 * cast(Dropout, self.dropout).rate), normalization)
+        settings = EmbeddingSettings(self.scale, cast(Dropout, self.dropout).active_threshold, normalization)
         indices = ids, positions, segments, None if sentences is None else sentences != 0
         result: Tensor = _Embedded.apply(settings, indices, self.use_weight(self.weight), *weights[1:])
         return result

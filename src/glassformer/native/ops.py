@@ -176,12 +176,12 @@ class NativeAttention(MultiHeadAttention):
         v: Float[Tensor, "batch kv_heads key d_v"],
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch heads query d_v"]:
-        rate = cast(Dropout, self.dropout).rate
-        sparse = mask is not None and mask.pattern is not None and rate == 0  # blockwise attention computes less
+        threshold = cast(Dropout, self.dropout).active_threshold
+        sparse = mask is not None and mask.pattern is not None and threshold == 0  # blockwise attention computes less
         if sparse or not computes_gradient(q, k, v):
             return super().attend(q, k, v, mask)
         dense = None if mask is None else mask.dense(q.size(2), k.size(2), q.device)
-        return attention(q, k, v, dense, round(256 * rate))
+        return attention(q, k, v, dense, threshold)
 
 
 def attention(

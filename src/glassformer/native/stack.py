@@ -134,7 +134,7 @@ class NativeStack(Stack):
         blocks = [block._modules for block in self.layers]
         residual, attention = (
             {
-                cast(Dropout, part._modules["dropout"]).rate
+                cast(Dropout, part._modules["dropout"]).active_threshold
                 for block in blocks
                 for name in names
                 if (part := block.get(name)) is not None
@@ -143,7 +143,7 @@ class NativeStack(Stack):
         )
         if len(residual) > 1 or len(attention) > 1:
             return None
-        return round(256 * residual.pop()), round(256 * attention.pop())
+        return residual.pop(), attention.pop()
 
 
 def _call_recorders(block: Block, x: Tensor, memory: Tensor | None, memory_mask: Mask | None) -> None:
