@@ -30,7 +30,7 @@ class Dropout(nn.Module):
 
     @property
     def active_threshold(self) -> int:
-        """``rate`` · 256."""
+        """``threshold`` while training, else 0: a byte below it zeroes its element."""
         return self.threshold if self.training else 0
 
     def forward(self, x: Tensor) -> Tensor:

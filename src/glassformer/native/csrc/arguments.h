@@ -83,9 +83,9 @@ struct DecoderCache {
 struct NewestTokens {
     int64_t rows;
     const int64_t* ids;     // [rows]
-    const float* position;  // [rows, stride]: positional encodings; one of them for all rows if `stride` is 0; or null
-    int64_t stride;
-    float* logits;  // [rows, vocab_size], result
+    const float* position;  // [rows, d_model], positional encodings, or null
+    int64_t stride;         // of the rows of `position`; 0: one encoding for all rows
+    float* logits;          // [rows, outputs of the output projection], result
 };
 
 // An operand of a product: step r of row or column i is at data[i · across + r · along].

@@ -11,8 +11,8 @@ struct SequenceAttention : Attention {
     int64_t index, queries_before;  // of the sequence; queries of those before it, on which dropout depends
 
     const uint8_t* mask_of(int64_t h) const { return mask.data ? mask.data + h * mask.head : nullptr; }
-    // True if the mask of a head of the sequence `of` is also that of every head of this one.
-    bool shares_mask(int64_t of) const { return of == index && mask.head == 0; }
+    // True if what was found visible for a head of the sequence `found_for` holds for every head of this one.
+    bool shares_mask(int64_t found_for) const { return found_for == index && mask.head == 0; }
 };
 
 template <class T>
