@@ -27,29 +27,32 @@ struct Head {
     int64_t visible_of;  // index of the sequence
 };
 
-template <class T>
-static void update_visible(const SequenceAttention& a, int64_t h, Head<T>& w) {
-    if (a.shares_mask(w.visible_of)) return;
-    w.visible.find(a, a.mask_of(h));
-    w.visible_of = a.index;
+// Copy one byte for each key of `range`, 1 if visible to the query. Zeros pad the last vector.
+static void copy_mask_row(const SequenceAttention& a, const uint8_t* mask, int64_t query, Range range, uint8_t* to) {
+    const uint8_t* row = mask + query * a.mask.query;
+    if (!mask) std::fill(to + range.low, to + range.high, 1);
+    else if (a.mask.key == 1) std::copy(row + range.low, row + range.high, to + range.low);
+    else
+        for (int64_t j = range.low; j < range.high; j++) to[j] = row[j * a.mask.key];
+    std::fill(to + range.high, to + range.high + LANES, 0);
 }
 
-// Copy one byte for each key of `range`, 1 if visible, for each query of the tile from i on, or once if all queries
-// have the same mask. Zeros pad the last vector. It is called before the products: a vector that is read right after
-// its bytes were written, a few at a time, waits for them.
+template <class T>
+static void update_visible(const SequenceAttention& a, int64_t h, Head<T>& w) {
+    if (!a.queries || a.shares_mask(w.visible_of)) return;
+    const uint8_t* mask = a.mask_of(h);
+    w.visible.find(a, mask);
+    w.visible_of = a.index;
+    w.mask_stride = mask && a.mask.query ? w.score_stride : 0;
+    if (!w.mask_stride) copy_mask_row(a, mask, 0, w.visible.range(0, 1), w.mask_rows.data());
+}
+
+// Copy the masks of a tile of queries from i on, if they differ. It is called before the products: a vector that is
+// read right after its bytes were written, a few at a time, waits for them.
 template <class T>
 static void copy_mask_rows(const SequenceAttention& a, const uint8_t* mask, int64_t i, Range range, Head<T>& w) {
-    const bool alike = !mask || a.mask.query == 0;
-    w.mask_stride = alike ? 0 : w.score_stride;
-    for (int64_t t = 0; t < (alike ? 1 : std::min<int64_t>(QUERY_TILE, a.queries - i)); t++) {
-        const uint8_t* row = mask + (i + t) * a.mask.query;
-        uint8_t* to = w.mask_rows.data() + t * w.mask_stride;
-        if (!mask) std::fill(to + range.low, to + range.high, 1);
-        else if (a.mask.key == 1) std::copy(row + range.low, row + range.high, to + range.low);
-        else
-            for (int64_t j = range.low; j < range.high; j++) to[j] = row[j * a.mask.key];
-        std::fill(to + range.high, to + range.high + LANES, 0);
-    }
+    for (int64_t t = 0; w.mask_stride && t < std::min<int64_t>(QUERY_TILE, a.queries - i); t++)
+        copy_mask_row(a, mask, i + t, range, w.mask_rows.data() + t * w.mask_stride);
 }
 
 // Scaled scores from key j on, −∞ for masked keys.

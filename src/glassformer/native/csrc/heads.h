@@ -82,26 +82,34 @@ static void transpose_rows(const Rows<T>& rows, int64_t count, int64_t size, int
         std::fill(to.data() + column * stride + end, to.data() + (column + 1) * stride, 0.0f);
 }
 
-// results[t][j] = rows[t] · transposed[.][j] for j in [low, high), rounded up to two vectors.
+// results[t][j] = rows[t] · transposed[.][j] for WIDTH vectors of columns j.
+template <int WIDTH>
+static void multiply_qk_columns(
+    const float* rows, int64_t size, int64_t stride, const float* transposed, int64_t score_stride, float* results
+) {
+    Floats sums[QUERY_TILE][WIDTH] = {};
+    for (int64_t d = 0; d < size; d++) {
+        Floats columns[WIDTH];
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) columns[i] = load(transposed + i * LANES);
+        transposed += score_stride;  // here, so that the compiler does not reload the columns for every use
+        UNROLL_FOR (int t = 0; t < QUERY_TILE; t++) {
+            const Floats value = broadcast(rows[t * stride + d]);
+            UNROLL_FOR (int i = 0; i < WIDTH; i++) sums[t][i] += value * columns[i];
+        }
+    }
+    UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
+        UNROLL_FOR (int i = 0; i < WIDTH; i++) store(results + t * score_stride + i * LANES, sums[t][i]);
+}
+
+// The same for j in [low, high), rounded up to a vector.
 static void multiply_qk(
     const float* rows, int64_t size, int64_t stride, const std::vector<float>& transposed, int64_t score_stride,
     int64_t low, int64_t high, float* results
 ) {
-    for (int64_t j = low; j < high; j += 2 * LANES) {
-        Floats sums[QUERY_TILE][2] = {};
-        const float* panel = transposed.data() + j;
-        for (int64_t d = 0; d < size; d++) {
-            Floats columns[2];
-            UNROLL_FOR (int i = 0; i < 2; i++) columns[i] = load(panel + i * LANES);
-            panel += score_stride;  // here, so that the compiler does not reload the columns for every use
-            UNROLL_FOR (int t = 0; t < QUERY_TILE; t++) {
-                const Floats value = broadcast(rows[t * stride + d]);
-                UNROLL_FOR (int i = 0; i < 2; i++) sums[t][i] += value * columns[i];
-            }
-        }
-        UNROLL_FOR (int t = 0; t < QUERY_TILE; t++)
-            for (int i = 0; i < 2; i++) store(results + t * score_stride + j + i * LANES, sums[t][i]);
-    }
+    int64_t j = low;
+    for (; j + LANES < high; j += 2 * LANES)
+        multiply_qk_columns<2>(rows, size, stride, transposed.data() + j, score_stride, results + j);
+    if (j < high) multiply_qk_columns<1>(rows, size, stride, transposed.data() + j, score_stride, results + j);
 }
 
 // results[t] = Σ_j weights[t][j] · rows[j], j in [low, high), for WIDTH vectors of columns.
