@@ -24,6 +24,9 @@ MASKS: dict[str, Callable[[int, int, int, int], Tensor | None]] = {
     "of each head": lambda batch, heads, query, key: torch.rand(batch, heads, query, key) < 0.5,
     "turned": lambda batch, heads, query, key: (torch.rand(batch, 1, key, query) < 0.5).mT,
     "whole rows": lambda batch, heads, query, key: torch.rand(batch, 1, query, 1) < 0.5,
+    "keys": lambda batch, heads, query, key: torch.rand(batch, 1, 1, key) < 0.5,
+    "keys of each head": lambda batch, heads, query, key: torch.rand(batch, heads, 1, key) < 0.5,
+    "keys, turned": lambda batch, heads, query, key: (torch.rand(key, batch) < 0.5).mT[:, None, None],
     "mostly unseen": lambda batch, heads, query, key: torch.rand(batch, 1, query, key) < 0.05,
     "causal": lambda batch, heads, query, key: torch.ones(query, key, dtype=torch.bool).tril()[None, None],
     "sentences": lambda batch, heads, query, key: (
@@ -134,10 +137,11 @@ def test_the_number_of_cores_changes_no_bit(dtype: torch.dtype) -> None:
     assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))
 
 
+@pytest.mark.parametrize("kind", ["random", "keys", "keys of each head"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_other_sequences_of_a_batch_change_no_bit(dtype: torch.dtype) -> None:
+def test_other_sequences_of_a_batch_change_no_bit(dtype: torch.dtype, kind: str) -> None:
     leaves, ahead = inputs((3, 2, 40, 50, 24, 40), dtype), torch.randn(3, 2, 40, 40)
-    mask = MASKS["random"](3, 2, 40, 50)
+    mask = MASKS[kind](3, 2, 40, 50)
     assert mask is not None
     together = value_and_gradients(lambda *x: attention(*x, mask), leaves, ahead)
     for b in range(3):

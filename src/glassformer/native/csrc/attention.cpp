@@ -22,9 +22,10 @@ struct Head {
     std::vector<float> rows, results, d_k, d_v;
     std::vector<float> weights, dropped, d_weights;  // [QUERY_TILE, score_stride]
     std::vector<uint8_t> mask_rows;                  // [QUERY_TILE, score_stride]
-    int64_t score_stride, mask_stride;               // mask_stride: 0 if all queries of a tile have the same mask
+    int64_t score_stride;
+    int64_t mask_stride;  // 0 if all queries of a sequence share a mask, the first row
     VisibleRanges visible;
-    int64_t visible_of;  // index of the sequence
+    int64_t visible_of;  // index of the sequence for which the ranges, and a shared mask, were found
 };
 
 // Copy one byte for each key of `range`, 1 if visible to the query. Zeros pad the last vector.
@@ -37,6 +38,7 @@ static void copy_mask_row(const SequenceAttention& a, const uint8_t* mask, int64
     std::fill(to + range.high, to + range.high + LANES, 0);
 }
 
+// Find the keys visible to a head, and copy its mask if all queries share it.
 template <class T>
 static void update_visible(const SequenceAttention& a, int64_t h, Head<T>& w) {
     if (!a.queries || a.shares_mask(w.visible_of)) return;
@@ -47,8 +49,8 @@ static void update_visible(const SequenceAttention& a, int64_t h, Head<T>& w) {
     if (!w.mask_stride) copy_mask_row(a, mask, 0, w.visible.range(0, 1), w.mask_rows.data());
 }
 
-// Copy the masks of a tile of queries from i on, if they differ. It is called before the products: a vector that is
-// read right after its bytes were written, a few at a time, waits for them.
+// Copy the masks of a tile of queries from i on, unless all queries share one. This precedes the products: a vector
+// that is read right after its bytes were written, a few at a time, waits for them.
 template <class T>
 static void copy_mask_rows(const SequenceAttention& a, const uint8_t* mask, int64_t i, Range range, Head<T>& w) {
     for (int64_t t = 0; w.mask_stride && t < std::min<int64_t>(QUERY_TILE, a.queries - i); t++)
@@ -211,7 +213,7 @@ static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t h
         thread_local Head<T> work;
         thread_local int64_t prepared_for = 0;
         if (prepared_for != call) {
-            work.score_stride = padded(a.keys, LANES) + 2 * LANES, work.visible_of = -1;
+            work.score_stride = padded(a.keys, LANES) + LANES, work.visible_of = -1;
             work.mask_rows.resize(QUERY_TILE * work.score_stride);
             for (auto* rows : {&work.weights, &work.dropped, &work.d_weights})
                 rows->assign(QUERY_TILE * work.score_stride, 0.0f);

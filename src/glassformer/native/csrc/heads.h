@@ -101,7 +101,7 @@ static void multiply_qk_columns(
         UNROLL_FOR (int i = 0; i < WIDTH; i++) store(results + t * score_stride + i * LANES, sums[t][i]);
 }
 
-// The same for j in [low, high), rounded up to a vector.
+// The same for all j in [low, high), rounded up to full vectors.
 static void multiply_qk(
     const float* rows, int64_t size, int64_t stride, const std::vector<float>& transposed, int64_t score_stride,
     int64_t low, int64_t high, float* results
