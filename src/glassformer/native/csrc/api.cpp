@@ -20,10 +20,12 @@ API const char* arithmetic() {
     return ARITHMETIC ", 512 bits, pairs 2";
 #elif LANES == 16
     return ARITHMETIC ", 512 bits";
-#elif defined(__FMA__) || defined(__aarch64__)
+#elif LANES == 8
     return ARITHMETIC ", fused";
+#elif defined(__FMA__) || defined(__aarch64__)
+    return ARITHMETIC ", 128 bits, fused";
 #else
-    return ARITHMETIC;
+    return ARITHMETIC ", 128 bits";
 #endif
 }
 

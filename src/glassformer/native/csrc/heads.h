@@ -6,10 +6,10 @@
 #include <vector>
 
 // A larger tile saves loads, but computes more queries beyond the end of a short sequence.
-#if LANES == 8 && defined(__AVX2__)
-#define QUERY_TILE 6
-#else
+#if LANES == 16
 #define QUERY_TILE 4
+#else
+#define QUERY_TILE 6
 #endif
 
 // Rows of one head.

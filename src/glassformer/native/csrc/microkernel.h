@@ -25,18 +25,22 @@
 #endif
 
 // The microkernel adds to TALL rows × WIDE vectors of sums in registers; a panel has WIDE vectors of columns.
-#if defined(__AVX2__)
-#define TALL 6
+#if LANES == 4
+#define TALL 5  // with the factors of a step, 6 × WIDE sums do not fit 32 registers
 #else
-#define TALL 5
+#define TALL 6
 #endif
 #define FULL_TILE_ROWS (8 * TALL)  // rows that fill tiles, and vectors of rows
+// PANELS_OF_A_ROW are multiplied together in float32: the sums of a single panel would wait for their predecessors.
 #if LANES == 16
 #define WIDE 4
 #define PANELS_OF_A_ROW 1
-#else
+#elif LANES == 8
 #define WIDE 2
-#define PANELS_OF_A_ROW 4  // in float32: the sums of a single panel would wait for their predecessors
+#define PANELS_OF_A_ROW 4
+#else
+#define WIDE 4
+#define PANELS_OF_A_ROW 2
 #endif
 #define PANEL (WIDE * LANES)
 
@@ -100,8 +104,10 @@ static inline IntRegister entries_at(const PackedGroup* panel) {
     // GCC compiles the built-in conversion to four times as many instructions.
 #if defined(__AVX512BW__)
     return (IntRegister)_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(panel)));
-#elif LANES == 8 && defined(__AVX2__)
+#elif LANES == 8
     return (IntRegister)_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(panel)));
+#elif defined(__ARM_NEON)
+    return (IntRegister)vmovl_s8(vld1_s8(reinterpret_cast<const int8_t*>(panel)));
 #else
     typedef int8_t Packed __attribute__((vector_size(2 * LANES), aligned(1), may_alias));
     typedef int16_t Wide __attribute__((vector_size(4 * LANES)));
@@ -111,7 +117,7 @@ static inline IntRegister entries_at(const PackedGroup* panel) {
 static inline IntRegister add_product(IntRegister sum, IntRegister value, IntRegister column) {
 #if defined(__AVX512BW__)
     return sum + (IntRegister)_mm512_madd_epi16((__m512i)value, (__m512i)column);
-#elif LANES == 8 && defined(__AVX2__)
+#elif LANES == 8
     return sum + (IntRegister)_mm256_madd_epi16((__m256i)value, (__m256i)column);
 #else
     return sum + (value << 16 >> 16) * (column << 16 >> 16) + (value >> 16) * (column >> 16);
@@ -160,7 +166,7 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #else
     (void)a, (void)panel;
 #endif
-#if defined(__AMX_TILE__) || (LANES == 8 && defined(__AVX2__))
+#if defined(__AMX_TILE__) || LANES == 8
     if (std::is_same<Unit, float>::value) __builtin_prefetch(later, 0, 2);
 #else
     (void)later;

@@ -1,4 +1,5 @@
-// Vectors of floats and ints as wide as the processor's registers, in the vector extensions of GCC and Clang.
+// Vectors of floats and ints as wide as the processor's registers, in the vector extensions of GCC and Clang. GCC keeps
+// wider ones in memory.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -6,12 +7,16 @@
 #include <cstring>
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
 #define LANES 16
-#else
+#elif defined(__AVX2__)
 #define LANES 8
+#else
+#define LANES 4
 #endif
 #define UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
 
@@ -41,12 +46,17 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 #define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 
-// LANES bytes as ints. GCC 12 compiles __builtin_convertvector to 21 instructions here with AVX2, to 49 with AVX-512.
+// LANES bytes as ints. GCC 12 compiles __builtin_convertvector to 21 instructions here with AVX2, to 49 with AVX-512,
+// and to single loads on ARM.
 static inline Ints widened(const void* bytes) {
 #if LANES == 16
     return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(bytes)));
-#elif defined(__AVX2__)
+#elif LANES == 8
     return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(bytes)));
+#elif defined(__ARM_NEON)
+    uint64_t four = 0;
+    memcpy(&four, bytes, LANES);
+    return (Ints)vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(four))));
 #else
     return __builtin_convertvector(*static_cast<const Bytes*>(bytes), Ints);
 #endif
@@ -61,16 +71,19 @@ static inline void prefetch(const T* from, int64_t count) {
 // Reduce lanes i and i + half until one is left, always in the same order. A rotation of the lanes changes no bit: sums
 // of attention begin at the first visible key of a tile, and so at another lane with another size of tiles.
 #if LANES == 16
-#define FOLD_SIXTEEN(values, with) \
-    values = with(values, SHUFFLE(values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
 #define SHUFFLED(values, a, b, c, d) SHUFFLE(values, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
-#else
-#define FOLD_SIXTEEN(values, with)
+#define FOLD_TO_FOUR(values, with)                                                                \
+    values = with(values, SHUFFLE(values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)); \
+    values = with(values, SHUFFLED(values, 4, 5, 6, 7));
+#elif LANES == 8
 #define SHUFFLED(values, a, b, c, d) SHUFFLE(values, a, b, c, d, a, b, c, d)
+#define FOLD_TO_FOUR(values, with) values = with(values, SHUFFLED(values, 4, 5, 6, 7));
+#else
+#define SHUFFLED(values, a, b, c, d) SHUFFLE(values, a, b, c, d)
+#define FOLD_TO_FOUR(values, with)
 #endif
 #define FOLD(values, with)                               \
-    FOLD_SIXTEEN(values, with)                           \
-    values = with(values, SHUFFLED(values, 4, 5, 6, 7)); \
+    FOLD_TO_FOUR(values, with)                           \
     values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
     values = with(values, SHUFFLED(values, 1, 0, 3, 2));
 
@@ -84,9 +97,12 @@ static inline void transpose_square(const float* from, int64_t from_stride, floa
 #if LANES == 16
             zipped[2 * i] = ZIP(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
             zipped[2 * i + 1] = ZIP(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-#else
+#elif LANES == 8
             zipped[2 * i] = ZIP(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
             zipped[2 * i + 1] = ZIP(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+            zipped[2 * i] = ZIP(a, b, 0, 4, 1, 5);
+            zipped[2 * i + 1] = ZIP(a, b, 2, 6, 3, 7);
 #endif
         }
         UNROLL_FOR (int i = 0; i < LANES; i++) rows[i] = zipped[i];
@@ -97,8 +113,10 @@ static inline void transpose_square(const float* from, int64_t from_stride, floa
 static inline Floats neighbors_swapped(Floats values) {
 #if LANES == 16
     return SHUFFLE(values, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-#else
+#elif LANES == 8
     return SHUFFLE(values, 1, 0, 3, 2, 5, 4, 7, 6);
+#else
+    return SHUFFLE(values, 1, 0, 3, 2);
 #endif
 }
 
@@ -119,12 +137,17 @@ static inline Floats four_sums(Floats a, Floats b, Floats c, Floats d) {
     Floats quarters = ZIP(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
                       ZIP(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
     quarters += SHUFFLE(quarters, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-#else
+    return quarters + neighbors_swapped(quarters);
+#elif LANES == 8
 #define HALVES(a, b) (ZIP(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + ZIP(a, b, 4, 5, 6, 7, 12, 13, 14, 15))
     const Floats ab = HALVES(a, b), cd = HALVES(c, d);
     Floats quarters = ZIP(ab, cd, 0, 1, 4, 5, 8, 9, 12, 13) + ZIP(ab, cd, 2, 3, 6, 7, 10, 11, 14, 15);
-#endif
     return quarters + neighbors_swapped(quarters);
+#else
+#define HALVES(a, b) (ZIP(a, b, 0, 4, 1, 5) + ZIP(a, b, 2, 6, 3, 7))
+    const Floats ab = HALVES(a, b), cd = HALVES(c, d);
+    return ZIP(ab, cd, 0, 1, 4, 5) + ZIP(ab, cd, 2, 3, 6, 7);
+#endif
 }
 
 static inline float maximum(Floats values) {
