@@ -145,7 +145,7 @@ def test_a_library_of_other_sources_is_reported(folder: Path, tmp_path: Path, mo
         (
             "aarch64",
             "Features : fp asimd",
-            r"none of the instruction sets that the kernels are built for \(armv8.2-a\)",
+            r"none of the instruction sets that the kernels are built for \(armv8.2-a-dotprod, armv8.2-a\)",
         ),
         ("riscv64", "", "the kernels are not built for riscv64"),
     ],
@@ -162,6 +162,20 @@ def test_processors_older_than_every_variant_are_reported(
 V3 = "avx2 fma bmi1 bmi2 f16c abm movbe"
 V4 = f"{V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 BF16 = f"{V4} avx512_vnni avx512_bf16"
+ARM = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm"
+
+
+@pytest.mark.parametrize(
+    ("features", "names"),
+    [(ARM, ["armv8.2-a"]), (f"{ARM} lrcpc dcpop asimddp ssbs", ["armv8.2-a-dotprod", "armv8.2-a"])],
+)
+def test_usable_variants_of_an_arm_processor_are_fastest_first(
+    monkeypatch: pytest.MonkeyPatch, features: str, names: list[str]
+) -> None:
+    monkeypatch.delenv(instructions.VARIABLE, raising=False)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(instructions, "processor_line", lambda: f"Features\t: {features}")
+    assert [one.name for one in instructions.usable()] == names
 
 
 @X86

@@ -18,11 +18,6 @@
 #else
 #define HAS_AMX 0
 #endif
-#if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
-#define HAS_VNNI 1
-#else
-#define HAS_VNNI 0
-#endif
 
 // The microkernel adds to TALL rows × WIDE vectors of sums in registers; a panel has WIDE vectors of columns.
 #if LANES == 4
@@ -46,14 +41,19 @@
 
 typedef uint32_t Pair __attribute__((may_alias));
 
-// With VNNI an int8 step has four entries. Without it a step has two, and one of the operands is stored in 16 bits.
-#if HAS_VNNI
-typedef int8_t Quantized;
-#define WEIGHT_OFFSET 128  // added to each weight: VNNI multiplies unsigned by signed bytes
+// An int8 step has four entries if an instruction multiplies bytes. Without one it has two, and an operand is stored in
+// 16 bits. WEIGHT_OFFSET is added to each weight: VNNI multiplies unsigned by signed bytes.
+#if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
+#define MULTIPLIES_BYTES 1
+#define WEIGHT_OFFSET 128
+#elif defined(__ARM_FEATURE_DOTPROD)
+#define MULTIPLIES_BYTES 1
+#define WEIGHT_OFFSET 0
 #else
-typedef int16_t Quantized;
+#define MULTIPLIES_BYTES 0
 #define WEIGHT_OFFSET 0
 #endif
+typedef std::conditional_t<MULTIPLIES_BYTES, int8_t, int16_t> Quantized;
 struct Group { int32_t numbers; };  // quantized entries of a row in one step
 struct PackedGroup { int8_t weights[4 / sizeof(Quantized)]; };
 
@@ -90,11 +90,13 @@ template <> struct Registers<Group> {
     typedef Ints Stored;
     typedef IntRegister Sum, Entries;
 };
-#if HAS_VNNI
+#if MULTIPLIES_BYTES
 static inline IntRegister entries_at(const PackedGroup* panel) { return *reinterpret_cast<const Ints*>(panel); }
 static inline IntRegister add_product(IntRegister sum, IntRegister value, IntRegister column) {
 #if LANES == 16
     return (IntRegister)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)column, (__m512i)value);
+#elif LANES == 4
+    return (IntRegister)vdotq_s32((int32x4_t)sum, (int8x16_t)column, (int8x16_t)value);
 #else
     return (IntRegister)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)column, (__m256i)value);
 #endif
