@@ -62,7 +62,7 @@ check: setup
 sanitize: setup
 	.ci/sanitize
 
-# Tests of the kernels for instructions that this processor may lack; ten minutes on two cores.
+# Tests of the kernels for other x86 processors, and with vectors of 128 bits; twelve minutes on two cores.
 emulate: setup
 	.ci/emulate
 
