@@ -1,6 +1,7 @@
 // Instructions that this processor lacks, in plain C++: included before the sources of the kernels (`g++ -include`), it
 // lets their code for 512-bit vectors, VNNI, bfloat16 and AMX run anywhere, slowly. Defined are as many extensions as
-// EMULATE asks for: 1 AVX-512, 2 VNNI, 3 BF16, 4 AMX. Those that the processor has are used as they are.
+// EMULATE asks for: 1 AVX-512, 2 VNNI, 3 BF16, 4 AMX; or 0 VNNI of 256-bit vectors alone. Those that the processor has
+// are used as they are.
 //
 // Results are those of the instructions up to the order of sums in float32.
 #pragma once
@@ -9,7 +10,7 @@
 #include <immintrin.h>
 typedef float EmulatedFloats __attribute__((vector_size(64), may_alias));
 typedef int32_t EmulatedInts __attribute__((vector_size(64), may_alias));
-#if !defined(__AVX512F__)
+#if EMULATE >= 1 && !defined(__AVX512F__)
 #define __AVX512F__ 1
 #define __AVX512BW__ 1
 #define NO_AVX512 1
@@ -35,6 +36,19 @@ static inline float emulated_pair(float sum, uint32_t a, uint32_t b) {
     sum += emulated_half(a >> 16) * emulated_half(b >> 16);
     return sum + emulated_half(a & 0xffff) * emulated_half(b & 0xffff);
 }
+
+#if EMULATE == 0 && !defined(__AVXVNNI__)
+#define __AVXVNNI__ 1
+#define _mm256_dpbusd_avx_epi32 emulated_dpbusd_avx
+static inline __m256i emulated_dpbusd_avx(__m256i sums, __m256i a, __m256i b) {
+    int32_t s[8];
+    uint32_t x[8], y[8];
+    memcpy(s, &sums, 32), memcpy(x, &a, 32), memcpy(y, &b, 32);
+    for (int i = 0; i < 8; i++) s[i] = emulated_quad(s[i], x[i], y[i]);
+    memcpy(&sums, s, 32);
+    return sums;
+}
+#endif
 
 #if EMULATE >= 2 && !defined(__AVX512VNNI__)
 #define __AVX512VNNI__ 1
