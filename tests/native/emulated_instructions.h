@@ -1,10 +1,12 @@
 // Instructions that this processor lacks, in plain C++: included before the sources of the kernels (`g++ -include`), it
-// lets their code for 512-bit vectors, VNNI, bfloat16 and AMX run anywhere, slowly. Defined are as many extensions as
-// EMULATE asks for: 1 AVX-512, 2 VNNI, 3 BF16, 4 AMX; or 0 VNNI of 256-bit vectors alone. Those that the processor has
-// are used as they are.
+// lets their code for 512-bit vectors, VNNI, bfloat16 and AMX run anywhere, slowly. EMULATE is 0 for AVX-VNNI alone,
+// 1 for AVX-512, 2 for VNNI too, 3 for BF16 too, 4 for AMX too. What the processor has is used as it is.
 //
 // Results are those of the instructions up to the order of sums in float32.
 #pragma once
+#if !defined(EMULATE)
+#error "EMULATE is not defined"
+#endif
 #include <cstdint>
 #include <cstring>
 #include <immintrin.h>

@@ -14,6 +14,11 @@ API const char* arithmetic() {
 #else
 #define ARITHMETIC "2"
 #endif
+#if defined(__FMA__) || defined(__aarch64__)
+#define FUSED ", fused"
+#else
+#define FUSED ""
+#endif
 #if HAS_AMX
     return ARITHMETIC ", 512 bits, matrices 3";
 #elif HAS_BFLOAT16
@@ -21,11 +26,9 @@ API const char* arithmetic() {
 #elif LANES == 16
     return ARITHMETIC ", 512 bits";
 #elif LANES == 8
-    return ARITHMETIC ", fused";
-#elif defined(__FMA__) || defined(__aarch64__)
-    return ARITHMETIC ", 128 bits, fused";
+    return ARITHMETIC FUSED;
 #else
-    return ARITHMETIC ", 128 bits";
+    return ARITHMETIC ", 128 bits" FUSED;
 #endif
 }
 

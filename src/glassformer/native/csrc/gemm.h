@@ -15,7 +15,7 @@
 #define LAST_BLOCK (CHUNK % TALL ? BLOCK : CHUNK)  // a few rows of a tile take as long as all
 #endif
 #define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
-#define TRANSPOSE_FLOATS (LANES == 8)  // others read columns as fast as rows
+#define TRANSPOSE_FLOATS (LANES < 16)  // 512-bit broadcasts read columns as fast as rows
 #if HAS_AMX
 #define MAX_ROWS 288
 #else

@@ -47,7 +47,7 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 #endif
 
 // LANES bytes as ints. GCC 12 compiles __builtin_convertvector to 21 instructions here with AVX2, to 49 with AVX-512,
-// and to single loads on ARM.
+// and on ARM to a load for each byte.
 static inline Ints widened(const void* bytes) {
 #if LANES == 16
     return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(bytes)));
