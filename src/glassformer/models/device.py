@@ -4,6 +4,7 @@ import copy
 import functools
 import platform
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from torch import nn
 
 from glassformer.errors import ConfigError
 from glassformer.layers.block import Stack
+
+CPUINFO = Path("/proc/cpuinfo")
+"""Where Linux lists the features of the processor."""
 
 
 def choose_device(name: str, setting: str = "device") -> torch.device:
@@ -58,15 +62,16 @@ def for_decoding(model: nn.Module, dtype: torch.dtype) -> Any:
 
 
 def fast_in_bfloat16(device: torch.device) -> bool:
-    """False, and said once, on x86 processors that only emulate bfloat16: it would be slower there than float32."""
+    """False, and said once, on processors that only emulate bfloat16: it would be slower there than float32."""
     return device.type != "cpu" or _processor_has_bfloat16()
 
 
 @functools.cache
 def _processor_has_bfloat16() -> bool:
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return True
-    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+    if platform.machine() in ("x86_64", "AMD64"):
+        if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+            return True
+    elif not CPUINFO.exists() or "bf16" in CPUINFO.read_text().split():
         return True
     warnings.warn("this processor has no bfloat16 instructions; glassformer computes in float32", stacklevel=3)
     return False
