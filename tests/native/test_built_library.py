@@ -145,7 +145,7 @@ def test_a_library_of_other_sources_is_reported(folder: Path, tmp_path: Path, mo
         (
             "aarch64",
             "Features : fp asimd",
-            r"none of the instruction sets that the kernels are built for \(armv8.2-a-dotprod, armv8.2-a\)",
+            r"none of the instruction sets that the kernels are built for \(armv8.2-a-bf16, armv8.2-a-dotprod, armv8.2-a\)",
         ),
         ("riscv64", "", "the kernels are not built for riscv64"),
     ],
@@ -167,7 +167,11 @@ ARM = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asi
 
 @pytest.mark.parametrize(
     ("features", "names"),
-    [(ARM, ["armv8.2-a"]), (f"{ARM} lrcpc dcpop asimddp ssbs", ["armv8.2-a-dotprod", "armv8.2-a"])],
+    [
+        (ARM, [""]),
+        (f"{ARM} lrcpc dcpop asimddp ssbs", ["-dotprod", ""]),
+        (f"{ARM} lrcpc dcpop asimddp sve svebf16 i8mm bf16", ["-bf16", "-dotprod", ""]),
+    ],
 )
 def test_usable_variants_of_an_arm_processor_are_fastest_first(
     monkeypatch: pytest.MonkeyPatch, features: str, names: list[str]
@@ -175,7 +179,7 @@ def test_usable_variants_of_an_arm_processor_are_fastest_first(
     monkeypatch.delenv(instructions.VARIABLE, raising=False)
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(instructions, "processor_line", lambda: f"Features\t: {features}")
-    assert [one.name for one in instructions.usable()] == names
+    assert [one.name for one in instructions.usable()] == [f"armv8.2-a{name}" for name in names]
 
 
 @X86

@@ -21,12 +21,14 @@ API const char* arithmetic() {
 #endif
 #if HAS_AMX
     return ARITHMETIC ", 512 bits, matrices 3";
-#elif HAS_BFLOAT16
+#elif LANES == 16 && HAS_BFLOAT16
     return ARITHMETIC ", 512 bits, pairs 2";
 #elif LANES == 16
     return ARITHMETIC ", 512 bits";
 #elif LANES == 8
     return ARITHMETIC FUSED;
+#elif HAS_BFLOAT16
+    return ARITHMETIC ", 128 bits" FUSED ", pairs";
 #else
     return ARITHMETIC ", 128 bits" FUSED;
 #endif

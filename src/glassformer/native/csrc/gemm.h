@@ -155,7 +155,13 @@ static void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int
 
 static inline Floats ones(const float*) { return broadcast(1.0f); }
 #if HAS_BFLOAT16
-static inline __m512bh ones(const Pair*) { return broadcast(static_cast<Pair>(0x3f803f80)); }
+static inline PairEntries ones(const Pair*) {
+    Pair pair = 0x3f803f80;
+#if defined(__aarch64__)
+    __asm__("" : "+r"(pair));  // GCC 12 would load the constant as 1 of IEEE half precision
+#endif
+    return broadcast(pair);
+}
 #endif
 
 // Column sums of a column block.

@@ -6,7 +6,7 @@
 #include "arguments.h"
 #include "simd.h"
 #include <type_traits>
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 #define HAS_BFLOAT16 1
 #else
 #define HAS_BFLOAT16 0
@@ -128,18 +128,31 @@ static inline IntRegister add_product(IntRegister sum, IntRegister value, IntReg
 #endif
 
 #if HAS_BFLOAT16
+#if LANES == 16
+typedef __m512 PairSum;
+typedef __m512bh PairEntries;
+static inline PairEntries entries_at(const Pair* panel) { return (PairEntries)_mm512_loadu_si512(panel); }
+static inline PairEntries broadcast(Pair value) { return (PairEntries)_mm512_set1_epi32(static_cast<int32_t>(value)); }
+static inline PairSum add_product(PairSum sum, PairEntries value, PairEntries column) {
+    return _mm512_dpbf16_ps(sum, column, value);
+}
+#else
+typedef float32x4_t PairSum;
+typedef bfloat16x8_t PairEntries;
+static inline PairEntries entries_at(const Pair* panel) { return vreinterpretq_bf16_u32(vld1q_u32(panel)); }
+static inline PairEntries broadcast(Pair value) { return vreinterpretq_bf16_u32(vdupq_n_u32(value)); }
+static inline PairSum add_product(PairSum sum, PairEntries value, PairEntries column) {
+    return vbfdotq_f32(sum, column, value);
+}
+#endif
+
 template <> struct Registers<Pair> {
     typedef Pair Packed;
     typedef float Number;
     typedef Floats Stored;
-    typedef __m512 Sum;
-    typedef __m512bh Entries;
+    typedef PairSum Sum;
+    typedef PairEntries Entries;
 };
-static inline __m512bh entries_at(const Pair* panel) { return (__m512bh)_mm512_loadu_si512(panel); }
-static inline __m512bh broadcast(Pair value) { return (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(value)); }
-static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) {
-    return _mm512_dpbf16_ps(sum, column, value);
-}
 #endif
 
 #if HAS_AMX

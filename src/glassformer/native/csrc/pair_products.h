@@ -122,15 +122,15 @@ static inline void put_weight_pairs(int64_t low, int64_t high, int64_t lane, Pai
 // Like add_products, but for columns that are not packed: a variable distance between steps would cost packed ones 5 %.
 template <bool ADD, int ROWS, int VECTORS>
 NOINLINE void multiply_pair_rows(OperandOf<Pair> a, PairColumns b, int64_t steps, float* to, int64_t to_stride) {
-    __m512 sums[ROWS][VECTORS];
+    PairSum sums[ROWS][VECTORS];
     UNROLL_FOR (int row = 0; row < ROWS; row++)
         UNROLL_FOR (int j = 0; j < VECTORS; j++)
-            sums[row][j] = ADD ? (__m512)load(to + row * to_stride + j * LANES) : __m512{};
+            sums[row][j] = ADD ? (PairSum)load(to + row * to_stride + j * LANES) : PairSum{};
     for (int64_t step = 0; step < steps; step++, a.data += a.along, b.data += b.stride) {
-        __m512bh columns[VECTORS];
+        PairEntries columns[VECTORS];
         UNROLL_FOR (int j = 0; j < VECTORS; j++) columns[j] = entries_at(b.data + j * LANES);
         UNROLL_FOR (int row = 0; row < ROWS; row++) {
-            const __m512bh value = broadcast(a.data[row * a.across]);
+            const PairEntries value = broadcast(a.data[row * a.across]);
             UNROLL_FOR (int j = 0; j < VECTORS; j++) sums[row][j] = add_product(sums[row][j], value, columns[j]);
         }
     }
@@ -151,7 +151,7 @@ template <bool ADD, int VECTORS>
 static void multiply_pair_columns(
     OperandOf<Pair> a, int64_t rows, PairColumns b, int64_t steps, float* to, int64_t to_stride
 ) {
-    enum { ROWS = 12 };
+    enum { ROWS = LANES == 16 ? 12 : 10 };  // whose sums and factors fit 32 registers
     while (rows > 0) {  // the last two groups have equal sizes: few sums would wait for their predecessors
         const int64_t count = rows >= 2 * ROWS ? ROWS : rows > ROWS ? (rows + 1) / 2 : rows;
         multiply_rows_up_to<ADD, VECTORS, ROWS>(a, count, b, steps, to, to_stride);

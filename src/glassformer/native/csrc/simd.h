@@ -209,6 +209,9 @@ static inline void write(uint16_t* to, Floats values) {  // to nearest, ties to 
 #if defined(__AVX512BF16__)
     const auto rounded = _mm512_cvtneps_pbh((__m512)values);
     memcpy(to, &rounded, sizeof rounded);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    const bfloat16x4_t rounded = vcvt_bf16_f32((float32x4_t)values);
+    memcpy(to, &rounded, sizeof rounded);
 #else
     Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
     Ints result = values == values ? rounded : bits | 0x400000;
