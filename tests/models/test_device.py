@@ -1,4 +1,4 @@
-"""Where layers compute in bfloat16."""
+"""The choice of bfloat16 or float32 for layers on a processor."""
 
 import platform
 import warnings

@@ -14,7 +14,7 @@ from glassformer.errors import ConfigError
 from glassformer.layers.block import Stack
 
 CPUINFO = Path("/proc/cpuinfo")
-"""Where Linux lists the features of the processor."""
+"""The file in which Linux lists the features of the processor."""
 
 
 def choose_device(name: str, setting: str = "device") -> torch.device:
