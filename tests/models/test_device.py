@@ -34,6 +34,12 @@ def test_arm_processors_without_bfloat16_compute_in_float32_with_a_warning(arm: 
         assert not device.fast_in_bfloat16(CPU)
 
 
-def test_arm_processors_of_other_systems_compute_in_bfloat16(arm: Path) -> None:
+def test_arm_processors_whose_features_cannot_be_read_compute_in_bfloat16(arm: Path) -> None:
     assert not arm.exists()
+    assert device.fast_in_bfloat16(CPU)
+
+
+def test_processors_of_other_kinds_compute_in_bfloat16(arm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arm.write_text("isa\t: rv64imafdcv\n")
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     assert device.fast_in_bfloat16(CPU)

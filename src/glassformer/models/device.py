@@ -62,16 +62,24 @@ def for_decoding(model: nn.Module, dtype: torch.dtype) -> Any:
 
 
 def fast_in_bfloat16(device: torch.device) -> bool:
-    """False, and said once, on processors that only emulate bfloat16: it would be slower there than float32."""
+    """False, and said once, on x86 and ARM processors that only emulate bfloat16: float32 would be faster there."""
     return device.type != "cpu" or _processor_has_bfloat16()
 
 
 @functools.cache
 def _processor_has_bfloat16() -> bool:
     if platform.machine() in ("x86_64", "AMD64"):
-        if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
-            return True
-    elif not CPUINFO.exists() or "bf16" in CPUINFO.read_text().split():
+        has_bfloat16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    else:
+        has_bfloat16 = platform.machine() != "aarch64" or _linux_lists_bfloat16()
+    if has_bfloat16:
         return True
     warnings.warn("this processor has no bfloat16 instructions; glassformer computes in float32", stacklevel=3)
     return False
+
+
+def _linux_lists_bfloat16() -> bool:
+    try:
+        return "bf16" in CPUINFO.read_text().split()
+    except OSError:
+        return True
