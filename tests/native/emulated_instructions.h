@@ -39,30 +39,23 @@ static inline float emulated_pair(float sum, uint32_t a, uint32_t b) {
     return sum + emulated_half(a & 0xffff) * emulated_half(b & 0xffff);
 }
 
-#if EMULATE == 0 && !defined(__AVXVNNI__)
-#define __AVXVNNI__ 1
-#define _mm256_dpbusd_avx_epi32 emulated_dpbusd_avx
-static inline __m256i emulated_dpbusd_avx(__m256i sums, __m256i a, __m256i b) {
-    int32_t s[8];
-    uint32_t x[8], y[8];
-    memcpy(s, &sums, 32), memcpy(x, &a, 32), memcpy(y, &b, 32);
-    for (int i = 0; i < 8; i++) s[i] = emulated_quad(s[i], x[i], y[i]);
-    memcpy(&sums, s, 32);
+// Products of bytes of vectors of any width, added to sums.
+template <class Vector>
+static inline Vector emulated_dpbusd(Vector sums, Vector a, Vector b) {
+    int32_t s[sizeof sums / 4];
+    uint32_t x[sizeof a / 4], y[sizeof b / 4];
+    memcpy(s, &sums, sizeof s), memcpy(x, &a, sizeof x), memcpy(y, &b, sizeof y);
+    for (size_t i = 0; i < sizeof s / 4; i++) s[i] = emulated_quad(s[i], x[i], y[i]);
+    memcpy(&sums, s, sizeof s);
     return sums;
 }
+#if EMULATE == 0 && !defined(__AVXVNNI__)
+#define __AVXVNNI__ 1
+#define _mm256_dpbusd_avx_epi32 emulated_dpbusd
 #endif
-
 #if EMULATE >= 2 && !defined(__AVX512VNNI__)
 #define __AVX512VNNI__ 1
 #define _mm512_dpbusd_epi32 emulated_dpbusd
-static inline __m512i emulated_dpbusd(__m512i sums, __m512i a, __m512i b) {
-    int32_t s[16];
-    uint32_t x[16], y[16];
-    memcpy(s, &sums, 64), memcpy(x, &a, 64), memcpy(y, &b, 64);
-    for (int i = 0; i < 16; i++) s[i] = emulated_quad(s[i], x[i], y[i]);
-    memcpy(&sums, s, 64);
-    return sums;
-}
 #endif
 
 #if defined(NO_AVX512)

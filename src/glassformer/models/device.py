@@ -62,7 +62,7 @@ def for_decoding(model: nn.Module, dtype: torch.dtype) -> Any:
 
 
 def fast_in_bfloat16(device: torch.device) -> bool:
-    """False, and said once, on x86 and ARM processors that only emulate bfloat16: float32 would be faster there."""
+    """True unless the processor only emulates bfloat16, more slowly than it computes in float32; then it warns once."""
     return device.type != "cpu" or _processor_has_bfloat16()
 
 

@@ -151,7 +151,7 @@ template <bool ADD, int VECTORS>
 static void multiply_pair_columns(
     OperandOf<Pair> a, int64_t rows, PairColumns b, int64_t steps, float* to, int64_t to_stride
 ) {
-    enum { ROWS = LANES == 16 ? 12 : 10 };  // whose sums and factors fit 32 registers
+    enum { ROWS = LANES == 16 ? 12 : 10 };  // their sums and factors fit the 32 registers
     while (rows > 0) {  // the last two groups have equal sizes: few sums would wait for their predecessors
         const int64_t count = rows >= 2 * ROWS ? ROWS : rows > ROWS ? (rows + 1) / 2 : rows;
         multiply_rows_up_to<ADD, VECTORS, ROWS>(a, count, b, steps, to, to_stride);
