@@ -33,6 +33,7 @@ from glassformer.models.registry import build_model
 from glassformer.native import ops
 from glassformer.native.forms import native_form
 from glassformer.native.gradients import add_, scale_
+from glassformer.native.stack import dense_mask
 from glassformer.taps import InputRecorder
 from glassformer.train.config import OptimizerConfig
 from glassformer.train.distributed import ALONE
@@ -314,6 +315,28 @@ def visible(mask: Tensor | None, x: Tensor) -> Tensor:
     return seen.flip(1).cumsum(1).flip(1) > 0
 
 
+def draw_mask(rng: Draw) -> Call:
+    batch, *lengths = rng.randint(0, 5), size(rng, 100), size(rng, 100)
+    numbers = []
+    for length in lengths:
+        rows = torch.tensor([rng.choice((0, 1, 1, 2, 2**32 + 1)) for _ in range(batch * length)], dtype=torch.long)
+        rows = rows.view(batch, length).sort(1).values if rng.random() < 0.5 else rows.view(batch, length)
+        padding = torch.tensor([rng.randint(0, length) for _ in range(batch)], dtype=torch.long)
+        numbers.append(rows.masked_fill(torch.arange(length) >= length - padding[:, None], 0))
+    queries, keys = numbers
+    if invalid(rng):
+        queries = queries[:, : near(rng, lengths[0])]
+    mask = Mask(keys, queries, causal=rng.random() < 0.5)
+
+    def expected() -> list[Tensor]:
+        dense, tokens = mask.dense(*lengths), keys.flip(1).ne(0).cumsum(1).flip(1) > 0
+        return [(dense & tokens[:, None, None] if queries.size(1) == lengths[0] else dense).float()]
+
+    inputs = [torch.empty(batch, length, 64) for length in lengths]
+    what = f"sentences {queries.tolist()} {keys.tolist()}, causal {mask.causal}"
+    return Call(lambda: [dense_mask(mask, *inputs).float()], expected, 0.0, what)
+
+
 # Gradients, and the update
 
 
@@ -399,6 +422,7 @@ TRAINING = {
     "embedding": Kernel(draw_embedding, 1e-4),
     "loss": Kernel(draw_loss, 0.1),
     "stack": Kernel(draw_stack, 0.25),
+    "mask": Kernel(draw_mask, 0.0),
     "scale": Kernel(draw_scale, 0.0),
     "add_rows": Kernel(draw_add_rows, 0.0),
     "update": Kernel(draw_update, 1e-2),

@@ -14,6 +14,7 @@ import torch
 import glassformer.train.loop
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.native.library import kernels
+from glassformer.native.routes import arithmetic_of
 from glassformer.storage.checkpoint import TrainingState
 from glassformer.storage.manifest import digested, parse_digested
 from glassformer.storage.run_folder import RunFolder
@@ -242,6 +243,21 @@ def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: p
         CheckpointError, match=r"version .+, but this process has 0, of yesterday; a run continues exactly only"
     ):
         run_to_the_end(tiny.config({"train.max_steps": 2}), path, resume=True)
+
+
+def test_a_translation_whose_padding_was_computed_is_refused(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As former versions did, with other dropout."""
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    path, wide = tmp_path / "run", {"model.d_model": 64, "model.d_ff": 64}
+    with monkeypatch.context() as patched:
+        former = lambda *given: arithmetic_of(*given).removesuffix(", no padding")  # noqa: E731
+        patched.setattr("glassformer.train.state.arithmetic_of", former)
+        run_to_the_end(tiny.config({**wide, "train.max_steps": 1}), path)
+    with pytest.raises(CheckpointError, match=r"but this process has .*, no padding; a run continues exactly only"):
+        run_to_the_end(tiny.config({**wide, "train.max_steps": 2}), path, resume=True)
 
 
 def test_resume_requires_the_device_kind_of_the_run(

@@ -88,6 +88,11 @@ class Mask:
         others = (self.keys, self.pattern, self.allowed)
         return self.causal and self.at_start and query == key and all(one is None for one in others)
 
+    @property
+    def only_sentences(self) -> bool:
+        """True if sentences are numbered, and only these and the order of the tokens hide keys."""
+        return self._numbered and self.at_start and self.pattern is None and self.allowed is None
+
     def _padding(self) -> Bool[Tensor, "batch 1 #query key"] | None:
         if self.keys is None:
             return None

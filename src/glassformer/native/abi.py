@@ -133,6 +133,17 @@ class DenseMask(Structure):
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
 
 
+class SentenceMask(Structure):
+    """A mask of rows of several sentences, which the kernels fill; see arguments.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("batch", "queries", "keys")),
+        *((name, c_void_p) for name in ("query_sentences", "key_sentences", "visible")),
+        ("causal", c_int32),
+        ("threads", c_int64),
+    )
+
+
 class Attention(Structure):
     """Tensors and sizes of one call of attention; see attention.cpp."""
 

@@ -27,6 +27,7 @@ from glassformer.native.abi import (
     RotaryTables,
     Rotation,
     RowSum,
+    SentenceMask,
     TrainingStack,
     Update,
 )
@@ -65,6 +66,7 @@ class Kernels:
         self.multiply_matrices = function(library.multiply_matrices, POINTER(MatrixProduct))
         mask = (c_uint64, c_int32)
         self.drop_elements = function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
+        self.fill_mask = function(library.fill_mask, POINTER(SentenceMask))
         self.full_attention = function(library.full_attention, POINTER(Attention), c_int32)
         self.has_bfloat16 = bool(library.has_bfloat16())
         """True if stacks can train in bfloat16."""

@@ -19,6 +19,7 @@ from glassformer.layers.embedding import OutputProjection, PatchEmbedding, Segme
 from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.models.bert import BERT
 from glassformer.models.device import cast_stacks, fast_in_bfloat16, for_decoding
+from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.vit import ViT
 from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks, unsupported_class, unsupported_norm
 from glassformer.native.embedding import NativeEmbedding, NativeOutputProjection
@@ -66,7 +67,10 @@ def arithmetic_of(model: nn.Module, routes: Sequence[Route]) -> str:
     # Former versions computed the last layer for all tokens, with other dropout, and the last norm by PyTorch.
     selects = "encoder" in whole and isinstance(model, (BERT, ViT))
     ends_in_norm = any(getattr(model.get_submodule(part), "final_norm", None) for part in whole - {UPDATE})
-    return loaded().arithmetic + ", selected tokens" * selects + ", final norm" * ends_in_norm
+    # … and padding of translations, whose sentences are numbered.
+    numbered = isinstance(model, EncoderDecoder) and not whole.isdisjoint(("encoder", "decoder"))
+    suffixes = ", selected tokens" * selects, ", final norm" * ends_in_norm, ", no padding" * numbered
+    return loaded().arithmetic + "".join(suffixes)
 
 
 def describe(routes: Sequence[Route]) -> str:

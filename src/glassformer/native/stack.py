@@ -65,10 +65,8 @@ class NativeStack(Stack):
         rotary = cast(Block, self.layers[0]).self_attention.rotary
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
         tables = () if angles is None else (*angles, -angles[1])  # the backward pass rotates back
-        dense = None if mask is None else mask.dense(x.size(1), x.size(1), x.device)
-        memory_dense = None
-        if memory is not None and memory_mask is not None:
-            memory_dense = memory_mask.dense(x.size(1), memory.size(1), x.device)
+        dense = dense_mask(mask, x, x)
+        memory_dense = None if memory is None else dense_mask(memory_mask, x, memory)
         modules = [part for block in self.layers for _, part in parts_of(block)]
         modules += [] if self.final_norm is None else [self.final_norm]
         weights = [weight for part in modules for weight in _weights_of(part)]
@@ -349,6 +347,21 @@ def _shapes(settings: StackSettings, d_model: int, n_layers: int) -> tuple[tuple
         for shape in (norm if part in abi.Layer.NORMS else ((widths[part], inputs.get(part, d_model)), (widths[part],)))
     ]
     return (*layer * n_layers, *(() if settings.final_norm is None else norm))
+
+
+def dense_mask(mask: Mask | None, queries: Tensor, keys: Tensor) -> Tensor | None:
+    """``mask`` as a tensor for these queries and keys. Where sentences are numbered, it hides padding from padding."""
+    shape = queries.size(0), queries.size(1), keys.size(1)
+    if mask is None or not mask.only_sentences:
+        return None if mask is None else mask.dense(*shape[1:], queries.device)
+    numbers = cast(Tensor, mask.queries), cast(Tensor, mask.keys)
+    if any(n.shape != (shape[0], length) or not n.is_cpu for n, length in zip(numbers, shape[1:], strict=True)):
+        return mask.dense(*shape[1:], queries.device)
+    query_sentences, key_sentences = (n.long().contiguous() for n in numbers)
+    dense = torch.empty(shape, dtype=torch.bool)
+    addresses = query_sentences.data_ptr(), key_sentences.data_ptr(), dense.data_ptr()
+    loaded().fill_mask(abi.SentenceMask(*shape, *addresses, mask.causal, torch.get_num_threads()))
+    return dense[:, None]
 
 
 def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.DenseMask:

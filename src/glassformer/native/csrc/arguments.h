@@ -117,6 +117,15 @@ struct DenseMask {
     int64_t batch, head, query, key;
 };
 
+// Rows of several sentences: the keys of its own sentence are visible to a query.
+struct SentenceMask {
+    int64_t batch, queries, keys;
+    const int64_t *query_sentences, *key_sentences;  // [batch, queries], [batch, keys]: numbers; 0 is padding
+    uint8_t* visible;  // result, [batch, queries, keys]: 1 if visible; 0 for padding at the end of a row of keys
+    int32_t causal;    // keys of later positions are hidden
+    int64_t threads;
+};
+
 struct Attention {
     int64_t batch, queries, keys;
     Heads heads;

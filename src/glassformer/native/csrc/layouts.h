@@ -39,6 +39,9 @@ static std::string layout_of(const std::string& name) {
     STRUCT(Operand, F(data) F(across) F(along))
     STRUCT(MatrixProduct, F(rows) F(columns) F(depth) F(a) F(b) F(bias) F(result) F(threads))
     STRUCT(DenseMask, F(data) F(batch) F(head) F(query) F(key))
+    STRUCT(
+        SentenceMask, F(batch) F(queries) F(keys) F(query_sentences) F(key_sentences) F(visible) F(causal) F(threads)
+    )
     STRUCT(Sequences, F(data) F(batch) F(head) F(position))
     STRUCT(
         Attention, F(batch) F(queries) F(keys) F(heads) F(q) F(k) F(v) F(context) F(q_gradient) F(k_gradient)

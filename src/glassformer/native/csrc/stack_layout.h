@@ -17,7 +17,7 @@ static std::vector<int64_t> cu_seqlens_of(
     for (int64_t b = 0; b < batch; b++) {
         int64_t length = mask.data ? 0 : keys;
         for (int64_t h = 0; mask.data && h < (mask.head ? heads : 1); h++)
-            // The last query usually has the most visible keys.
+            // The last query that is not padding usually has the most visible keys.
             for (int64_t query = mask.query ? queries : 1; query-- > 0 && length < keys;) {
                 const uint8_t* row = mask.data + b * mask.batch + h * mask.head + query * mask.query;
                 for (int64_t key = keys; key > length; key--)
