@@ -241,6 +241,8 @@ class PairCollator:
     def _sides(self, examples: NDArray[np.integer]) -> tuple[Ragged, Ragged]:
         """Source and target of ``examples``, in their order."""
         numbers, indices = self.mixture.locate_all(examples)
+        if len(self.corpora) == 1:
+            return self.corpora[0].source.take(indices), self.corpora[0].target.take(indices)
         places = np.empty(len(examples), np.int64)
         places[np.argsort(numbers, kind="stable")] = np.arange(len(examples))
         chosen = [indices[numbers == number] for number in range(len(self.corpora))]

@@ -15,6 +15,7 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
+from glassformer.layers.position import Rotary
 from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.library import loaded
@@ -63,8 +64,9 @@ class NativeStack(Stack):
         if not fits or thresholds is None or recorded is None:
             return super().forward(x, mask, memory, memory_mask, cache, selected)
         rotary = cast(Block, self.layers[0]).self_attention.rotary
-        angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
-        tables = () if angles is None else (*angles, -angles[1])  # the backward pass rotates back
+        tables = (
+            () if rotary is None else _rotary_tables(cast(Any, type(rotary)), rotary.d_head, rotary.theta, x.size(1))
+        )
         dense = dense_mask(mask, x, x)
         memory_dense = None if memory is None else dense_mask(memory_mask, x, memory)
         modules = [part for block in self.layers for _, part in parts_of(block)]
@@ -301,6 +303,13 @@ def _stack_call(
     return call
 
 
+@functools.lru_cache(maxsize=32)
+def _rotary_tables(kind: type[Rotary], d_head: int, theta: float, length: int) -> tuple[Tensor, ...]:
+    """Cosines and sines of rotary positions, and sines of the rotation back, for the backward pass."""
+    cosines, sines = rotary_tables(kind(d_head, theta).angles(length, torch.device("cpu")))
+    return cosines, sines, -sines
+
+
 def _layers(settings: StackSettings, d_model: int, count: int) -> Any:
     """An array of layers with the settings of their norms and the sizes of their weights."""
     return (abi.Layer * count).from_buffer_copy(_empty_layer(settings, d_model) * count)
@@ -350,7 +359,10 @@ def _shapes(settings: StackSettings, d_model: int, n_layers: int) -> tuple[tuple
 
 
 def dense_mask(mask: Mask | None, queries: Tensor, keys: Tensor) -> Tensor | None:
-    """``mask`` as a tensor for these queries and keys. Where sentences are numbered, it hides padding from padding."""
+    """``mask`` as a tensor for these queries and keys.
+
+    If sentences are numbered, and nothing else hides keys, it also hides padding at the end of a row of keys.
+    """
     shape = queries.size(0), queries.size(1), keys.size(1)
     if mask is None or not mask.only_sentences:
         return None if mask is None else mask.dense(*shape[1:], queries.device)
@@ -358,7 +370,7 @@ def dense_mask(mask: Mask | None, queries: Tensor, keys: Tensor) -> Tensor | Non
     if any(n.shape != (shape[0], length) or not n.is_cpu for n, length in zip(numbers, shape[1:], strict=True)):
         return mask.dense(*shape[1:], queries.device)
     query_sentences, key_sentences = (n.long().contiguous() for n in numbers)
-    dense = torch.empty(shape, dtype=torch.bool)
+    dense = queries.new_empty(shape, dtype=torch.bool)
     addresses = query_sentences.data_ptr(), key_sentences.data_ptr(), dense.data_ptr()
     loaded().fill_mask(abi.SentenceMask(*shape, *addresses, mask.causal, torch.get_num_threads()))
     return dense[:, None]
