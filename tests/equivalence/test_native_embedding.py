@@ -110,6 +110,14 @@ def test_the_gradient_is_that_of_what_dropout_left(positions: str, in_one_pass: 
     assert all(in_one_pass)
 
 
+def test_weights_exchanged_for_others_of_half_a_panel_are_read_by_pytorch(in_one_pass: list[bool]) -> None:
+    """The kernel computes full vectors only."""
+    module, some = made("none"), ids()
+    module.weight = torch.nn.Parameter(torch.randn(VOCAB, 40))
+    assert module(some).shape == (2, 9, 40)
+    assert not in_one_pass
+
+
 @pytest.mark.parametrize("sentences", ["packed", "padded"])
 def test_rows_may_share_their_sentences(sentences: str, in_one_pass: list[bool]) -> None:
     module, some, shared = made("learned"), ids(), SENTENCES[sentences][:1]

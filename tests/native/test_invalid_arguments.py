@@ -13,7 +13,8 @@ import sys, torch
 from glassformer.layers.mask import Mask
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native import accelerate
-from glassformer.native.decoding import NativeGPT
+from glassformer.models.registry import build_model
+from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.library import loaded
 from glassformer.native.ops import NativeLinear, NativeRotary, attention, product
 from glassformer.native.embedding import NativeOutputProjection
@@ -22,6 +23,9 @@ ones = torch.ones
 projection = NativeOutputProjection(9, 64, False)
 sizes = {"d_model": 64, "n_heads": 2, "n_layers": 1, "d_ff": 64, "vocab_size": 9, "max_length": 8}
 gpt = NativeGPT(GPT(GPTConfig.parse(sizes)).eval(), loaded())
+translator = {"kind": "encoder_decoder", "vocab_size": 9, "d_model": 64, "n_heads": 2, "d_ff": 64}
+translator = NativeDecoder(build_model(translator, "test").eval(), loaded())
+narrow = NativeOutputProjection(9, 40, False)
 stack = accelerate(GPT(GPTConfig.parse(sizes)).train()).decoder
 try:
     print(eval(sys.argv[1]))
@@ -68,11 +72,23 @@ except (IndexError, RuntimeError, ValueError) as error:
             "gpt.begin(ones(2, 4).long(), ones(2, 3).bool(), shared=3)",
             "ValueError: the mask is [2, 3], the prompts [2, 4]; use one shape",
         ),
+        *(
+            (f"{form}.begin(ones(2, 4).long(), ones(2, 4).long())", "ValueError: the mask is torch.int64; give bool")
+            for form in ("gpt", "translator")
+        ),
         ("NativeRotary(32)(ones(2, 2, 7, 32), ones(2, 2, 7, 40), 0)", "RuntimeError: The size of tensor a"),
         ("NativeRotary(32)(ones(2, 2, 7, 32), ones(2, 2, 9, 32), 0)", "RuntimeError: The size of tensor a"),
         (
             "projection.cross_entropy(ones(5, 64), torch.zeros(4, dtype=torch.long), 0.1)",
             "ValueError: hidden [5, 64] and targets [4] do not fit each other or d_model=64",
+        ),
+        *(
+            (
+                f"{name}.cross_entropy(ones(5, {width}), torch.zeros(5, dtype=torch.long), 0.1)",
+                "ValueError: the kernel cannot read hidden states of torch.float32 with these weights; give float32 "
+                "hidden states and contiguous float32 weights on a CPU, of a width that is a multiple of 64",
+            )
+            for name, width in (("narrow", 40), ("NativeOutputProjection(9, 0, False)", 0))
         ),
         (
             "projection.cross_entropy(ones(5, 128), torch.zeros(5, dtype=torch.long), 0.1)",

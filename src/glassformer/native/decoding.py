@@ -20,7 +20,7 @@ from glassformer.native.abi import DecoderCache, NewestTokens, PackedStack
 from glassformer.native.beam_steps import BeamResult, BeamRules, Beams, beam_steps
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
-from glassformer.native.ops import address
+from glassformer.native.ops import address, check_boolean
 from glassformer.native.packed import INITIAL_POSITIONS, Packed, RotaryCache, cu_seqlens_of, pads_behind
 from glassformer.taps import all_hooks
 
@@ -189,14 +189,17 @@ class _Form:
     """Registries of the hooks of all modules in the model."""
     packed: Packed
 
-    def _begins(self, use_cache: bool, source_mask: Tensor) -> bool:
+    def _begins(self, use_cache: bool, source: Tensor, source_mask: Tensor) -> bool:
         """True if the kernels begin a search, False if the model itself does.
 
-        Raises ``ConfigError`` for a hook in a form of int8, which the model itself does not compute.
+        Raises ``ValueError`` for a mask of another type than bool, which would index the source, and ``ConfigError``
+        for a hook in a form of int8, which the model itself does not compute.
         """
+        check_boolean(source_mask)
         if (hooks := any(self.hooks)) and self.packed.int8:
             raise ConfigError("precision=int8 is not possible: the model has hooks; remove them")
-        return use_cache and not hooks and pads_behind(source_mask)
+        on_cpu = source.is_cpu and source_mask.is_cpu
+        return use_cache and not hooks and on_cpu and pads_behind(source_mask)
 
     def __call__(self, *arguments: Any, **more: Any) -> Any:
         return self.model(*arguments, **more)
@@ -232,7 +235,7 @@ class NativeDecoder(_Form):
         use_cache: bool = True,
     ) -> Any:
         """Encode the source once. Without a cache, or with gaps in the source, return the state of ``model`` itself."""
-        if not self._begins(use_cache, source_mask):
+        if not self._begins(use_cache, source, source_mask):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = cu_seqlens_of(lengths), _positions(self.model.source_embedding, source_mask)
@@ -249,7 +252,7 @@ class NativeDecoder(_Form):
             return self.model.step(tokens, state)
         state.expand(len(tokens))
         position = self.model.target_embedding.position
-        for ids in tokens.t().long().contiguous():
+        for ids in tokens.t().to("cpu", torch.long).contiguous():
             done = len(state.keys_values)
             encoding = None if position is None else position(done, 1)
             logits = self.decoder.step(ids, encoding, done + 1, state)
@@ -289,7 +292,7 @@ class NativeGPT(_Form):
         """
         if source_mask.shape != source.shape:
             raise ValueError(f"the mask is {list(source_mask.shape)}, the prompts {list(source.shape)}; use one shape")
-        if not self._begins(use_cache, source_mask):
+        if not self._begins(use_cache, source, source_mask):
             return self.model.begin(source, source_mask, use_cache)
         mask = source_mask[:, shared:]
         lengths = mask.sum(1)
@@ -326,7 +329,7 @@ class NativeGPT(_Form):
             return self.model.step(tokens, state)
         state.expand(len(tokens))
         position = self.model.embedding.position
-        for ids in tokens.t().long().contiguous():
+        for ids in tokens.t().to("cpu", torch.long).contiguous():
             done = state.shared + len(state.keys_values)
             offset = state.length + done if state.same_length is None else state.same_length + done
             longest = end_of(offset, 1)

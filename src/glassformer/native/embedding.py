@@ -16,7 +16,7 @@ from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.gradients import scale_
 from glassformer.native.library import loaded
-from glassformer.native.ops import address, computable, computes_gradient, in_rows, random_seed
+from glassformer.native.ops import PANEL_WIDTH, address, computable, computes_gradient, in_rows, random_seed
 from glassformer.native.shared_matrix import Use
 from glassformer.taps import has_hooks
 
@@ -50,7 +50,8 @@ class NativeEmbedding(TokenEmbedding):
         segment_table = None if self.segment is None else cast(Tensor, self.segment.weight)
         weights: tuple[Any, ...]
         weights = self.weight, table, segment_table, getattr(norm, "weight", None), getattr(norm, "bias", None)
-        alike = in_rows(weights, torch.float32) and len({w.size(-1) for w in weights if w is not None}) == 1
+        widths = {w.size(-1) for w in weights if w is not None}
+        alike = in_rows(weights, torch.float32) and len(widths) == 1 and not widths.pop() % PANEL_WIDTH
         if not alike or not ids.is_cpu or (segments is not None and not segments.is_cpu):
             return super().forward(ids, sentences, offset, segments)
         settings = EmbeddingSettings(self.scale, cast(Dropout, self.dropout).active_threshold, normalization)
@@ -165,7 +166,7 @@ class NativeOutputProjection(OutputProjection):
         if not _readable(hidden, target, weight, self.bias):
             raise ValueError(
                 f"the kernel cannot read hidden states of {hidden.dtype} with these weights; give float32 hidden "
-                "states and contiguous float32 weights on a CPU"
+                f"states and contiguous float32 weights on a CPU, of a width that is a multiple of {PANEL_WIDTH}"
             )
         loss, nll = _CrossEntropy.apply(hidden, weight, self.bias, target, smoothing)
         return loss, nll
@@ -173,6 +174,7 @@ class NativeOutputProjection(OutputProjection):
 
 def _readable(hidden: Tensor, target: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     fits = in_rows((weight, bias), torch.float32) and (bias is None or bias.shape == weight.shape[:1])
+    fits = fits and weight.size(1) > 0 and not weight.size(1) % PANEL_WIDTH
     return fits and hidden.is_cpu and target.is_cpu and computable(hidden.dtype)
 
 

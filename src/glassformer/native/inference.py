@@ -102,7 +102,8 @@ class PackedBERT(BERT):
     def _by_kernels(self, tokens: Tensor, used: Tensor, segments: Tensor | None) -> bool:
         """True if the kernels compute this pass; the model itself broadcasts masks and refuses other types."""
         embedding, encoder = self.embedding, self.encoder
-        if not isinstance(encoder, PackedEncoder) or tokens.dtype not in (torch.int32, torch.int64):
+        integers = tokens.is_cpu and tokens.dtype in (torch.int32, torch.int64)
+        if not isinstance(encoder, PackedEncoder) or not integers:
             return False
         if used.shape != tokens.shape or (segments is not None and segments.shape != tokens.shape):
             return False

@@ -20,6 +20,7 @@ from glassformer.native import abi
 from glassformer.native.blocks import norm_settings
 from glassformer.native.library import loaded
 from glassformer.native.ops import (
+    PANEL_WIDTH,
     address,
     check_boolean,
     computable,
@@ -100,10 +101,11 @@ class NativeStack(Stack):
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
         """True if ``memory`` has the rows of ``x`` and the type of the weights, or is missing where none is read.
 
-        The processor must also compute in this type, and ``x`` have the width of the stack.
+        The processor must also compute in this type, and ``x`` have the width of the stack, which fills full panels.
         """
         weight = cast(Block, self.layers[0]).feed_forward.inner.weight
-        if x.size(-1) != weight.size(1) or not computable(weight.dtype) or not self._ends_as_set():
+        width = weight.size(1)
+        if x.size(-1) != width or width % PANEL_WIDTH or not computable(weight.dtype) or not self._ends_as_set():
             return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
