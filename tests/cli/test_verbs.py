@@ -270,6 +270,13 @@ def test_info_counts_the_same_before_and_after_training(cli: Cli, tiny: TinyRun,
     assert cli("info", tiny.run, "model.d_ff=64").code == 2
 
 
+def test_info_names_pytorch_for_decoding_without_a_cache(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    config = tiny.write_config(tmp_path / "tiny.toml")
+    routes = json.loads(cli("info", config, "decoding.use_cache=false", "--json").out)["routes"]["use"]
+    model = {(one["engine"], one["reason"]) for one in routes if one["part"] != "search"}
+    assert model == {("torch", "use_cache=false")}
+
+
 def test_tokenize_shows_what_the_model_sees(cli: Cli, tiny: TinyRun) -> None:
     tokenizer = tiny.translator.tokenizers.source
     ids = tokenizer.encode(LINES[0])

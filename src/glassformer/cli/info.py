@@ -53,8 +53,7 @@ def _of_config(source: str, overrides: list[str]) -> dict[str, Any]:
     with torch.device("meta"):
         model = build_uninitialized(values, source)
     decoding = getattr(config, "decoding", None)
-    use = (decoding.engine, decoding.precision) if decoding else ("auto", "float32")
-    report = _report(model, (config.train.engine, config.train.precision), use, config.train.device)
+    report = _report(model, (config.train.engine, config.train.precision), decoding, config.train.device)
     return report | ({} if text is None else {"text": text.model_dump(mode="json")})
 
 
@@ -77,16 +76,29 @@ def _of_run(source: str, settings: list[str]) -> dict[str, Any]:
     train, values = training.get("config", {}).get("train", {}), stored_decoding(path)
     decoding = TranslationDecodingConfig if task == "translation" else LanguageDecodingConfig
     use = supported_decoding(decoding.parse_stored(values, f"{path}/config.json"), model, f"{path}/config.json")
-    engines = (train.get("engine", "auto"), train.get("precision", "float32")), (use.engine, use.precision)
-    report = _report(model, *engines, "cpu")
+    report = _report(model, (train.get("engine", "auto"), train.get("precision", "float32")), use, "cpu")
     if training.get("routes"):
         keys = ("part", "engine", "reason")
         report["routes"]["training"] = [dict(zip(keys, [*one, ""], strict=False)) for one in training["routes"]]
     return {"checkpoint": str(path), "task": task} | report | text | history
 
 
+def _decoding_routes(model, decoding, device):  # type: ignore[no-untyped-def]
+    """Routes of ``model`` in use; without a cache PyTorch computes all but the search."""
+    from dataclasses import replace
+
+    from glassformer.native import route
+
+    if decoding is None:
+        return route(model, device=device)
+    routes = route(model, decoding.engine, decoding.precision, device)
+    if decoding.use_cache:
+        return routes
+    return [one if one.part == "search" else replace(one, engine="torch", reason="use_cache=false") for one in routes]
+
+
 def _report(  # type: ignore[no-untyped-def]
-    model, training_engine: tuple[Any, Any], decoding_engine: tuple[Any, Any], device: str
+    model, training_engine: tuple[Any, Any], decoding: Any, device: str
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -97,7 +109,7 @@ def _report(  # type: ignore[no-untyped-def]
     where = choose_device(device)
     routes = {
         "training": [asdict(one) for one in route(model.train(), *training_engine, where)],
-        "use": [asdict(one) for one in route(model.eval(), *decoding_engine, where)],
+        "use": [asdict(one) for one in _decoding_routes(model.eval(), decoding, where)],
     }
     parts, flops = parameters_by_part(model), flops_per_token(model)
     training = {"training_target_token": 3 * flops["target_token"]} if "target_token" in flops else {}

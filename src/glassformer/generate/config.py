@@ -48,7 +48,7 @@ class DecodingConfig(Config):
     engine: Literal["auto", "torch", "native"] = "auto"
     """Engine of the model. ``native``: the C++ kernels, on a CPU. ``torch``: PyTorch. ``auto``: the kernels for the
     parts that they can compute."""
-    use_cache: bool = Field(True, description="cache keys and values")
+    use_cache: bool = Field(True, description="cache keys and values; without, PyTorch computes the model")
     batch_tokens: int = Field(4096, gt=0)
     """Maximum padded source tokens of a batch, times hypotheses; in the kernels at most 1,024 source tokens. It changes
     the speed, never the text."""
