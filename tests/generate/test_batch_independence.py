@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from threading import Barrier, get_ident
+from threading import Barrier, Thread, get_ident
 
 import pytest
 import torch
@@ -135,26 +135,59 @@ def test_error_in_a_search_thread_is_raised(make_peaked: Maker, symbols: Special
         torch.set_num_threads(before)
 
 
+def in_new_thread(compute: Callable[[], int]) -> int:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(compute).result()
+
+
 def test_threads_of_a_search_leave_the_number_of_the_host() -> None:
     """Each worker has its share; a thread that begins to compute during the search, or after it, has the host's."""
     before, begun, found = torch.get_num_threads(), Barrier(2), list[tuple[int, int]]()
 
-    def in_new_thread() -> int:
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(torch.get_num_threads).result()
-
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         begun.wait(60)
-        found.append((torch.get_num_threads(), in_new_thread()))
+        found.append((torch.get_num_threads(), in_new_thread(torch.get_num_threads)))
         return []
 
     torch.set_num_threads(4)
     try:
         assert map_in_threads(search, [[0], [1]], threads=True) == [[], []]
         assert found == [(2, 4), (2, 4)]
-        assert (torch.get_num_threads(), in_new_thread()) == (4, 4)
+        assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (4, 4)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2, 3])
+def test_batches_are_computed_one_by_one_if_the_system_refuses_a_thread(
+    allowed: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The first or the second worker, or the threads that they start."""
+    start, before, started = Thread.start, torch.get_num_threads(), list[Thread]()
+
+    def start_few(thread: Thread) -> None:
+        if len(started) == allowed:
+            raise RuntimeError("can't start new thread")  # as Python does
+        started.append(thread)
+        start(thread)
+
+    torch.set_num_threads(2)
+    monkeypatch.setattr(Thread, "start", start_few)
+    try:
+        assert list(map_in_threads(len, [[3], [1, 2]], threads=True)) == [1, 2]
+        monkeypatch.undo()
+        assert (torch.get_num_threads(), in_new_thread(torch.get_num_threads)) == (2, 2)
+        assert capfd.readouterr().err == ""
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_errors_of_a_search_in_threads_are_raised() -> None:
+    def search(batch: list[int]) -> None:
+        raise RuntimeError(f"{len(batch)} sentences")
+
+    with pytest.raises(RuntimeError, match="1 sentences"):
+        list(map_in_threads(search, [[0], [1]], threads=True))
 
 
 def test_in_bfloat16_a_score_does_not_depend_on_other_rows() -> None:

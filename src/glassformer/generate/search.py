@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock, Thread
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from glassformer.native.execution import Execution
 R = TypeVar("R")
 ENOUGH_SENTENCES = 8
 """Sentences for which a core of their own is worth reading all weights once more."""
+NO_THREAD = "can't start new thread"  # of Python, if the system refuses one
 _LIMITING = Lock()
 """Held while the number of threads that new threads begin with is not the host's."""
 
@@ -135,14 +136,25 @@ def split_batches(batches: list[list[int]], threads: bool) -> list[list[int]]:
 def map_in_threads(compute: Callable[[list[int]], R], batches: list[list[int]], threads: bool) -> Iterable[R]:
     """``compute`` each batch, with ``threads`` one batch on each core at a time.
 
-    Between the matrix products there are many small operations, which one core does nearly as fast as several.
+    Between the matrix products there are many small operations, which one core does nearly as fast as several. If the
+    system refuses a thread, the batches are computed one after the other.
     """
     cores = torch.get_num_threads()
     workers = min(cores, max(1, len(batches))) if threads else 1
     if workers == 1:
         return map(compute, batches)
     with ThreadPoolExecutor(workers, initializer=_limit_this_thread, initargs=(cores // workers,)) as pool:
-        return list(pool.map(compute, batches))
+        futures = list[Future[R]]()
+        try:
+            for batch in batches:
+                futures.append(pool.submit(compute, batch))
+            return [future.result() for future in futures]
+        except RuntimeError as error:
+            if str(error) != NO_THREAD or len(futures) == len(batches):
+                raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    return map(compute, batches)
 
 
 def _limit_this_thread(threads: int) -> None:
@@ -157,8 +169,12 @@ def _limit_this_thread(threads: int) -> None:
         default = torch.get_num_threads()
         torch.set_num_threads(threads)
         restoring = Thread(target=torch.set_num_threads, args=(default,))
-        restoring.start()
-        restoring.join()
+        try:
+            restoring.start()
+        except RuntimeError:  # the system refuses it: this thread computes with the host's number
+            torch.set_num_threads(default)
+        else:
+            restoring.join()
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
