@@ -134,6 +134,18 @@ def test_a_library_of_other_sources_is_reported(folder: Path, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(
+    "content", ["", '{"flags": []', '{"flags": [], "variants": [{"name": "x"}]}', '{"flags": 5, "variants": []}', "[]"]
+)
+def test_a_damaged_list_of_variants_is_reported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    (tmp_path / "variants.json").write_text(content)
+    monkeypatch.setattr(instructions, "SOURCES", tmp_path)
+    with pytest.warns(UserWarning, match=r"since .*variants\.json is damaged \(.*\); install glassformer again"):
+        assert load() is None
+
+
+@pytest.mark.parametrize(
     ("machine", "line", "reason"),
     [
         (

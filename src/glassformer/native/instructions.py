@@ -5,11 +5,14 @@ import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from glassformer.errors import ConfigError
 
 SOURCES = Path(__file__).parent / "csrc"
+REINSTALL = (
+    "install glassformer again (`make setup` in a checkout, else `pip install --force-reinstall --no-cache-dir`)"
+)
 VARIABLE = "GLASSFORMER_INSTRUCTIONS"
 """Environment variable with the name of the only variant to use, for equal bits on different processors."""
 
@@ -31,17 +34,13 @@ class Variant:
 
 def compiler_flags() -> list[str]:
     """Options of the compiler for every variant."""
-    return list(_table()["flags"])
+    return _table().flags
 
 
 def variants() -> list[Variant]:
     """Variants for this kind of machine, the fastest first."""
     machine = platform.machine()
-    return [
-        Variant(each["name"], each["flags"], frozenset(each["features"]))
-        for each in _table()["variants"]
-        if each["machine"] == machine
-    ]
+    return [variant for where, variant in _table().variants if where == machine]
 
 
 def usable() -> list[Variant]:
@@ -74,5 +73,19 @@ def processor_line() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def _table() -> dict[str, Any]:
-    return json.loads((SOURCES / "variants.json").read_bytes())
+class _Table(NamedTuple):
+    flags: list[str]
+    variants: list[tuple[str, Variant]]
+    """Machines and their variants."""
+
+
+def _table() -> _Table:
+    path = SOURCES / "variants.json"
+    try:
+        table = json.loads(path.read_bytes())
+        listed = [
+            (one["machine"], one["name"], list(one["flags"]), frozenset(one["features"])) for one in table["variants"]
+        ]
+        return _Table(list(table["flags"]), [(machine, Variant(*rest)) for machine, *rest in listed])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UnavailableError(f"{path} is damaged ({type(error).__name__}: {error}); {REINSTALL}") from None

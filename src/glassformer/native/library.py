@@ -31,14 +31,11 @@ from glassformer.native.abi import (
     TrainingStack,
     Update,
 )
-from glassformer.native.instructions import SOURCES, UnavailableError, usable, variants
+from glassformer.native.instructions import REINSTALL, SOURCES, UnavailableError, usable, variants
 from glassformer.native.jit import compiled
 
 FOLDER = Path(__file__).parent / "lib"
 """Libraries built with the package, one for each variant."""
-REINSTALL = (
-    "install glassformer again (`make setup` in a checkout, else `pip install --force-reinstall --no-cache-dir`)"
-)
 ENGINE = "GLASSFORMER_ENGINE"
 """Environment variable: ``jit`` compiles the kernels for the local processor, ``torch`` uses none."""
 
