@@ -204,3 +204,42 @@ def test_helpers_avoid_the_processor_of_the_caller() -> None:
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("there is one processor")
     assert output_of(AFFINITIES) == "2 True"
+
+
+AGAIN = """
+import os, resource, time, torch
+from glassformer.native.ops import product
+a, b = torch.ones(800, 192), torch.ones(192, 256)
+torch.set_num_threads(3)
+product(a[:200], b[:, :64])  # allocates what a loop needs
+threads = lambda: len(os.listdir("/proc/self/task"))
+torch.set_num_threads(9)
+pages, existing = int(open("/proc/self/statm").read().split()[0]), threads()
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (4 << 20), -1))
+product(a, b)
+refused = threads() - existing
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+time.sleep(1.2)
+product(a, b)
+print(refused, threads() - existing > 0)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell the size of a process")
+def test_threads_that_were_refused_are_started_later() -> None:
+    assert output_of(AGAIN) == "0 True"
+
+
+MANY = """
+import os, torch
+from glassformer.native.ops import product
+torch.set_num_threads(300)
+a, b, existing = torch.ones(800, 192), torch.ones(192, 256), len(os.listdir("/proc/self/task"))
+product(a, b)
+print(0 < len(os.listdir("/proc/self/task")) - existing < max(64, os.cpu_count()))
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not list threads")
+def test_threads_are_not_more_than_64_or_the_processors() -> None:
+    assert output_of(MANY) == "True"

@@ -105,7 +105,8 @@ public:
     // one.
     void compute(int64_t threads, uint32_t chunks, int ranges, const int64_t* sizes, Run run, const void* work) {
         const int64_t begin = nanoseconds();
-        start_threads(threads - 1);
+        const auto helpers = static_cast<int>(std::min({threads - 1, int64_t{chunks} - 1, most_helpers()}));
+        start_threads(helpers, begin);
         separate_processors();
         run_ = run, work_ = work;
         fegetenv(&floating_point_);
@@ -119,7 +120,6 @@ public:
                 static_cast<uint64_t>(loop_) << 32 | ranges_[range].size, std::memory_order_release
             );
         }
-        const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
         helper_slots_.store(helpers);
         if (begin - ended_ > PAUSE) woken_ = begin;
         generation_.value.fetch_add(1);
@@ -143,8 +143,9 @@ private:
     // The processors count as contended if LOST_PERCENT of WINDOW, a time spent in loops, had no help or waited for it.
     // This lasts FIRST and then, while half as much time is lost, twice as long, up to LAST. In nanoseconds.
     static constexpr int64_t WINDOW = 4'000'000, LOST_PERCENT = 30, FIRST = 20'000'000, LAST = 160'000'000;
-    static constexpr int64_t PAUSE = 100'000;   // time between loops after which helpers may sleep
-    static constexpr int64_t WAKING = 200'000;  // time that a sleeping thread may need to begin
+    static constexpr int64_t PAUSE = 100'000;          // time between loops after which helpers may sleep
+    static constexpr int64_t WAKING = 200'000;         // time that a sleeping thread may need to begin
+    static constexpr int64_t REFUSED = 1'000'000'000;  // time without new threads after the system refused one
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
@@ -163,7 +164,8 @@ private:
     std::atomic<int> used_ranges_{0};
     uint32_t loop_ = 0;                  // number of the loop, from 1 on
     std::atomic<int> begun_threads_{0};  // helpers, which take their ranges in this order
-    int64_t ended_ = 0, woken_ = 0;      // end of the last loop; beginning of the first one after a pause
+    int64_t refused_until_ = 0;
+    int64_t ended_ = 0, woken_ = 0;  // end of the last loop; beginning of the first one after a pause
     int64_t loop_time_ = 0, lost_time_ = 0, contended_until_ = 0, contended_for_ = FIRST;
     WaitableWord unfinished_;           // chunks
     WaitableWord generation_;           // incremented by every loop
@@ -224,9 +226,15 @@ private:
         loop_time_ = lost_time_ = 0;
     }
 
-    // Start up to `count` threads in all; if the system refuses, fewer threads do the work.
-    void start_threads(int64_t count) {
-        if (static_cast<int64_t>(threads_.size()) >= count) return;
+    // Helpers for every range, or for every processor if those are more.
+    static int64_t most_helpers() {
+        static const int64_t processors = sysconf(_SC_NPROCESSORS_ONLN);
+        return std::max(MAX_RANGES, processors) - 1;
+    }
+
+    // Start up to `count` threads in all; if the system refuses, fewer threads do the work, for REFUSED at least.
+    void start_threads(int64_t count, int64_t now) {
+        if (static_cast<int64_t>(threads_.size()) >= count || now < refused_until_) return;
         threads_.reserve(count);
         sigset_t all, before;
         sigfillset(&all);
@@ -234,6 +242,7 @@ private:
         pthread_t thread;
         while (static_cast<int64_t>(threads_.size()) < count && !pthread_create(&thread, nullptr, help, this))
             threads_.push_back(thread);
+        refused_until_ = static_cast<int64_t>(threads_.size()) < count ? now + REFUSED : 0;
         avoided_processor_ = -1;
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
