@@ -1,6 +1,6 @@
 # One verb each; every verb makes .venv itself when it is missing.
 .NOTPARALLEL:
-.PHONY: setup demo test check sanitize emulate wheel bench docs clean
+.PHONY: setup demo test check tidy sanitize emulate wheel bench docs clean
 
 # Where the environment forbids bytecode, every process would compile PyTorch again, in 3 s: the tests start hundreds.
 export PYTHONDONTWRITEBYTECODE :=
@@ -57,6 +57,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	.ci/types
+
+# clang-tidy over the kernels for each instruction set; five minutes on two cores.
+tidy:
+	PYTHON=$(PYTHON) .ci/tidy
 
 # Tests of the kernels with sanitizers; half an hour on two cores.
 sanitize: setup

@@ -43,7 +43,7 @@ template <class T>
 static void update_visible(const SequenceAttention& a, int64_t h, Head<T>& w) {
     if (!a.queries || a.shares_mask(w.visible_of)) return;
     const uint8_t* mask = a.mask_of(h);
-    w.visible.find(a, mask);
+    w.visible.find_ranges(a, mask);
     w.visible_of = a.index;
     w.mask_stride = mask && a.mask.query ? w.score_stride : 0;
     if (!w.mask_stride) copy_mask_row(a, mask, 0, w.visible.range(0, 1), w.mask_rows.data());

@@ -137,8 +137,10 @@ struct KeyRows {
     // The rows are read in place without AMX, if each of them consists of pairs.
     KeyRows(const Rows<uint16_t>& from, int64_t keys, const PairHead& w, const HeadWidth& width, Pair* copies)
         : operand(adjacent_steps(reinterpret_cast<const Pair*>(from[0]), from.stride / 2)), count(keys) {
+#if !HAS_AMX
         const bool aligned = reinterpret_cast<uintptr_t>(from[0]) % sizeof(Pair) == 0;
-        if (!HAS_AMX && aligned && width.size % 2 == 0 && from.stride % 2 == 0) return;
+        if (aligned && width.size % 2 == 0 && from.stride % 2 == 0) return;
+#endif
         copy_used_rows(from, 0, w.keys, width, copies, [&](int64_t key) { return key < keys; });
         operand = adjacent_steps(copies, width.stride / 2), count = w.keys;
     }

@@ -34,7 +34,7 @@ static SequenceAttention select_sequence(const Attention& all, int64_t b) {
 // A range for each query, from the first to the last visible key; it is empty if there is none.
 class VisibleRanges {
 public:
-    void find(const SequenceAttention& a, const uint8_t* mask) {
+    void find_ranges(const SequenceAttention& a, const uint8_t* mask) {
         const int64_t padded_queries = padded(a.queries + LANES, LANES);  // a vector may begin at any query
         low_.assign(padded_queries, 0), high_.assign(padded_queries, 0);
         for (int64_t i = 0; i < a.queries; i++) {
@@ -108,7 +108,7 @@ public:
     }
 
     void find(const SequenceAttention& a, const uint8_t* mask) {
-        VisibleRanges::find(a, mask);
+        find_ranges(a, mask);
         dense_.clear();
         if (!mask || are_ranges(a, mask)) return;
         const auto padded_queries = static_cast<int64_t>(low_.size());
