@@ -206,6 +206,26 @@ def test_helpers_avoid_the_processor_of_the_caller() -> None:
     assert output_of(AFFINITIES) == "2 True"
 
 
+SMALL = """
+import os, torch
+from glassformer.layers.dropout import Dropout
+from glassformer.native.embedding import NativeEmbedding
+from glassformer.native.ops import NativeDropout, NativeRotary
+torch.set_num_threads(8)
+embedding = NativeEmbedding(50, 64, None, Dropout(0.1)).train()
+q, ids = torch.ones(2, 2, 8, 32, requires_grad=True), torch.arange(16).view(2, 8)
+torch.ones(8, 16, dtype=torch.float64).cos()  # for which PyTorch starts threads
+existing = len(os.listdir("/proc/self/task"))
+results = NativeDropout(0.5)(q), *NativeRotary(32)(q, q, 0), embedding(ids)
+print(len(os.listdir("/proc/self/task")) - existing)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not list threads")
+def test_small_work_stays_on_one_thread() -> None:
+    assert output_of(SMALL) == "0"
+
+
 AGAIN = """
 import os, resource, time, torch
 from glassformer.native.ops import product

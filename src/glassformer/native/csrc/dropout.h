@@ -56,7 +56,7 @@ static inline void drop_vectors(const T* x, int64_t start, const Dropout& dropou
 template <class T>
 static void drop(const T* x, int64_t count, const Dropout& dropout, T* y, int64_t threads) {
     const int64_t full = count / (4 * LANES) * (4 * LANES);
-    const int64_t size = padded(chunk_size(threads, full), 4 * LANES);
+    const int64_t size = padded(chunk_size(threads, full, 1), 4 * LANES);
     parallel_for(threads, full, size, [&](int64_t from, int64_t to) {
         for (int64_t start = from; start < to; start += 4 * LANES) drop_vectors(x + start, start, dropout, y + start);
     });

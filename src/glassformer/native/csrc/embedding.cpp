@@ -34,7 +34,7 @@ static void embed_tokens(const Embedding& e) {
     if (e.segment_table && e.segments)
         check_indices(e.segments, e.tokens, e.segment_rows, message("segment", e.segment_rows).c_str());
     const Dropout dropout = dropout_of(e);
-    parallel_for(e.threads, e.tokens, chunk_size(e.threads, e.tokens), [&](int64_t from, int64_t to) {
+    parallel_for(e.threads, e.tokens, chunk_size(e.threads, e.tokens, e.d_model), [&](int64_t from, int64_t to) {
         for (int64_t token = from; token < to; token++) {
             float* x = e.x + token * e.d_model;
             put_sum(e, token, x);

@@ -35,8 +35,8 @@ static void rotate(const Rotation& r) {
             rotate_head(x, cosines, sines, r.size, y);
         }
     };
-    const int64_t positions = r.batch * r.length;
-    parallel_for(r.threads, positions, chunk_size(r.threads, positions), [&](int64_t from, int64_t to) {
+    const int64_t positions = r.batch * r.length, size = chunk_size(r.threads, positions, r.heads * r.size);
+    parallel_for(r.threads, positions, size, [&](int64_t from, int64_t to) {
         for (int64_t index = from; index < to; index++) rotate_position(index);
     });
 }

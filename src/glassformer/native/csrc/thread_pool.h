@@ -378,3 +378,10 @@ static void parallel_for(int64_t threads, int64_t count, int64_t size, const Wor
 static inline int64_t chunk_size(int64_t threads, int64_t count) {
     return std::max<int64_t>(1, (count + 4 * threads - 1) / (4 * threads));
 }
+
+// The same for units of `numbers` numbers each, but no chunk has fewer than ENOUGH numbers if they are only copied or
+// scaled: one thread does that before another one begins.
+static inline int64_t chunk_size(int64_t threads, int64_t count, int64_t numbers) {
+    constexpr int64_t ENOUGH = 1 << 14;
+    return std::max(ENOUGH / std::max<int64_t>(1, numbers), chunk_size(threads, count));
+}

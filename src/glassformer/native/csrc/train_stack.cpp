@@ -29,7 +29,8 @@ static void fill_rows(const SentenceMask& m, int64_t from, int64_t to) {
 API int32_t fill_mask(const SentenceMask* mask) {
     return guarded([&] {
         const auto work = [&](int64_t from, int64_t to) { fill_rows(*mask, from, to); };
-        parallel_for(mask->threads, mask->batch, chunk_size(mask->threads, mask->batch), work);
+        const int64_t size = chunk_size(mask->threads, mask->batch, mask->queries * mask->keys);
+        parallel_for(mask->threads, mask->batch, size, work);
     });
 }
 
