@@ -83,7 +83,7 @@ def _of_run(source: str, settings: list[str]) -> dict[str, Any]:
     return {"checkpoint": str(path), "task": task} | report | text | history
 
 
-def _decoding_routes(model, decoding, device):  # type: ignore[no-untyped-def]
+def _routes_in_use(model, decoding, device):  # type: ignore[no-untyped-def]
     """Routes of ``model`` in use; without a cache PyTorch computes all but the search."""
     from dataclasses import replace
 
@@ -109,7 +109,7 @@ def _report(  # type: ignore[no-untyped-def]
     where = choose_device(device)
     routes = {
         "training": [asdict(one) for one in route(model.train(), *training_engine, where)],
-        "use": [asdict(one) for one in _decoding_routes(model.eval(), decoding, where)],
+        "use": [asdict(one) for one in _routes_in_use(model.eval(), decoding, where)],
     }
     parts, flops = parameters_by_part(model), flops_per_token(model)
     training = {"training_target_token": 3 * flops["target_token"]} if "target_token" in flops else {}

@@ -67,7 +67,7 @@ def arithmetic_of(model: nn.Module, routes: Sequence[Route]) -> str:
     # Former versions computed the last layer for all tokens, with other dropout, and the last norm by PyTorch.
     selects = "encoder" in whole and isinstance(model, (BERT, ViT))
     ends_in_norm = any(getattr(model.get_submodule(part), "final_norm", None) for part in whole - {UPDATE})
-    # They also computed padding of translations, whose sentences are numbered.
+    # Former versions also computed the padding of translations, whose sentences have numbers.
     numbered = isinstance(model, EncoderDecoder) and not whole.isdisjoint(("encoder", "decoder"))
     suffixes = ", selected tokens" * selects, ", final norm" * ends_in_norm, ", no padding" * numbered
     return loaded().arithmetic + "".join(suffixes)
