@@ -199,6 +199,40 @@ static inline const Entry* steps_to_fetch(const Entry* panel, int64_t steps, int
 // the speed.
 #define NOINLINE __attribute__((noinline)) static
 
+#if LANES == 8
+#define UNROLLED_STEPS 8
+
+// Add the products of UNROLLED_STEPS steps at a time, for rows whose steps are adjacent; returns the number of steps. A
+// loop of single steps has five instructions more than the 20 of six rows. They cost no time on a core of its own, but
+// a fifth on one whose other hardware thread is busy, which leaves half of the instruction slots (benchmarks/notes.md).
+template <int ROWS, int PANELS>
+static inline __attribute__((always_inline)) int64_t add_unrolled_products(
+    OperandOf<float> a, const float* panel, int64_t depth, const float* later, int64_t panel_stride,
+    Floats (&totals)[ROWS][PANELS * WIDE]
+) {
+    enum { VECTORS = PANELS * WIDE, HALF = 3 };
+    const float *low = a.data, *high = a.data + HALF * a.across;  // all rows are within two strides
+    int64_t r = 0;
+    for (; r + UNROLLED_STEPS <= depth; r += UNROLLED_STEPS) {
+        UNROLL_FOR (int i = 0; i < UNROLLED_STEPS; i++) {
+            if (i % 2 == 0) __builtin_prefetch(later + i * LANES, 0, 2);
+            Floats columns[VECTORS];
+            UNROLL_FOR (int j = 0; j < VECTORS; j++)
+                columns[j] = load(panel + i * PANEL + j / WIDE * panel_stride + j % WIDE * LANES);
+            // GCC would move the sums of a long loop from register to register, without the instruction written out.
+            UNROLL_FOR (int row = 0; row < ROWS; row++) {
+                const Floats value = broadcast((row < HALF ? low : high)[i + row % HALF * a.across]);
+                UNROLL_FOR (int j = 0; j < VECTORS; j++)
+                    __asm__("vfmadd231ps %2, %1, %0" : "+x"(totals[row][j]) : "x"(value), "x"(columns[j]));
+            }
+            __asm__("" : "+r"(low), "+r"(high), "+r"(panel), "+r"(a.across));  // the same registers in all steps
+        }
+        low += UNROLLED_STEPS, high += UNROLLED_STEPS, panel += UNROLLED_STEPS * PANEL, later += UNROLLED_STEPS * LANES;
+    }
+    return r;
+}
+#endif
+
 // Add the products of ROWS rows of a and a panel over `depth` steps to sums in registers. Several panels have the
 // distance `panel_stride`. `later` are LANES columns for each step to be fetched.
 template <int ROWS, int PANELS = 1, class Unit>
@@ -207,7 +241,15 @@ static inline __attribute__((always_inline)) void add_products(
     typename Registers<Unit>::Sum (&totals)[ROWS][PANELS * WIDE]
 ) {
     enum { VECTORS = PANELS * WIDE };
-    for (int64_t r = 0; r < depth; r++, panel += PANEL, later += LANES, a.data += a.along) {
+    int64_t r = 0;
+#if LANES == 8
+    if constexpr (std::is_same<Unit, float>::value)
+        if (a.along == 1) {
+            r = add_unrolled_products<ROWS, PANELS>(a, panel, depth, later, panel_stride, totals);
+            panel += r * PANEL, later += r * LANES, a.data += r;
+        }
+#endif
+    for (; r < depth; r++, panel += PANEL, later += LANES, a.data += a.along) {
         typename Registers<Unit>::Entries columns[VECTORS];
         UNROLL_FOR (int j = 0; j < VECTORS; j++)
             columns[j] = entries_at(panel + j / WIDE * panel_stride + j % WIDE * LANES);
