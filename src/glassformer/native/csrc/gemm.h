@@ -206,6 +206,33 @@ static OperandOf<U> columns_of(const U* a, int64_t steps) {
     return {rows, across, 1};
 }
 
+// Multiply the columns of a column block by all panels of x; finish(column, sums) as in multiply_block.
+template <class U, class Finish>
+static void multiply_columns(const U* a, const U* x, int64_t inputs, int64_t steps, Finish finish) {
+    if constexpr (!std::is_same<U, float>::value || !TRANSPOSE_FLOATS)
+        return multiply_block(columns_of(a, steps), COLUMN_BLOCK, x, inputs, steps, finish);
+    else {
+        // A part of the transpose stays in the L2 cache while all panels are read.
+        auto sums = workspace<float>(COLUMN_SUMS, COLUMN_BLOCK * inputs);
+        if (!steps) std::fill(sums, sums + COLUMN_BLOCK * inputs, 0.0f);
+        for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
+            const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
+            const Operand rows = columns_of(a + r * COLUMN_BLOCK, count);
+            for (int64_t column = 0; column < inputs; column += PANEL) {
+                const float *panel = x + column * steps + r * PANEL, *next = panel + steps * PANEL;
+                float* to = sums + column * COLUMN_BLOCK;
+                for_each_tile(COLUMN_BLOCK, [&](auto height, int64_t row) {
+                    const Operand operand = {rows.data + row * rows.across, rows.across, 1};
+                    const float* later = row < WIDE * TALL ? next + row / TALL * count * LANES : panel;
+                    if (r) add_block<decltype(height)::value>(operand, panel, count, to + row * PANEL, later);
+                    else add_block<decltype(height)::value, true>(operand, panel, count, to + row * PANEL, later);
+                });
+            }
+        }
+        for (int64_t column = 0; column < inputs; column += PANEL) finish(column, sums + column * COLUMN_BLOCK);
+    }
+}
+
 // aᵀ · x, with a in column blocks and x in panels. Calls put(column of a, column of x, sums of a panel) and
 // put_sums(first column of a block of a, sums of its columns).
 template <class U, class Put, class PutSums>
@@ -214,11 +241,9 @@ static auto weight_gradient_product(
 ) {
     return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t) {
         const U* block = a + first * steps;
-        multiply_block(
-            columns_of(block, steps), COLUMN_BLOCK, x, inputs, steps, [&](int64_t column, const float* sums) {
-                for (int64_t i = 0; i < COLUMN_BLOCK; i++) put(first + i, column, sums + i * PANEL);
-            }
-        );
+        multiply_columns(block, x, inputs, steps, [&](int64_t column, const float* sums) {
+            for (int64_t i = 0; i < COLUMN_BLOCK; i++) put(first + i, column, sums + i * PANEL);
+        });
         float totals[COLUMN_BLOCK];
         sum_columns(block, steps, totals);
         put_sums(first, totals);
