@@ -206,31 +206,39 @@ static OperandOf<U> columns_of(const U* a, int64_t steps) {
     return {rows, across, 1};
 }
 
+#if LANES == 8
+// multiply_columns for many steps, in parts. The transpose of a part stays in the L2 cache while the panels are read; the
+// sums of all panels are finished after the last part.
+template <class Finish>
+static void multiply_in_parts(const float* a, const float* x, int64_t inputs, int64_t steps, Finish finish) {
+    auto sums = workspace<float>(PARTIAL_SUMS, COLUMN_BLOCK * inputs);
+    for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
+        const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
+        const Operand rows = columns_of(a + r * COLUMN_BLOCK, count);
+        for (int64_t column = 0; column < inputs; column += PANEL) {
+            const float* panel = x + column * steps + r * PANEL;
+            const float* next = column + PANEL < inputs ? panel + steps * PANEL : x + (r + count) * PANEL;
+            float* to = sums + column * COLUMN_BLOCK;
+            for_each_tile(COLUMN_BLOCK, [&](auto height, int64_t row) {
+                const Operand operand = {rows.data + row * rows.across, rows.across, 1};
+                const float* later = part_to_fetch(panel, next, count, row);
+                if (r) add_block<decltype(height)::value>(operand, panel, count, to + row * PANEL, later);
+                else add_block<decltype(height)::value, true>(operand, panel, count, to + row * PANEL, later);
+            });
+        }
+    }
+    for (int64_t column = 0; column < inputs; column += PANEL) finish(column, sums + column * COLUMN_BLOCK);
+}
+#endif
+
 // Multiply the columns of a column block by all panels of x; finish(column, sums) as in multiply_block.
 template <class U, class Finish>
 static void multiply_columns(const U* a, const U* x, int64_t inputs, int64_t steps, Finish finish) {
-    if constexpr (!std::is_same<U, float>::value || !TRANSPOSE_FLOATS)
-        return multiply_block(columns_of(a, steps), COLUMN_BLOCK, x, inputs, steps, finish);
-    else {
-        // A part of the transpose stays in the L2 cache while all panels are read.
-        auto sums = workspace<float>(COLUMN_SUMS, COLUMN_BLOCK * inputs);
-        if (!steps) std::fill(sums, sums + COLUMN_BLOCK * inputs, 0.0f);
-        for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
-            const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
-            const Operand rows = columns_of(a + r * COLUMN_BLOCK, count);
-            for (int64_t column = 0; column < inputs; column += PANEL) {
-                const float *panel = x + column * steps + r * PANEL, *next = panel + steps * PANEL;
-                float* to = sums + column * COLUMN_BLOCK;
-                for_each_tile(COLUMN_BLOCK, [&](auto height, int64_t row) {
-                    const Operand operand = {rows.data + row * rows.across, rows.across, 1};
-                    const float* later = row < WIDE * TALL ? next + row / TALL * count * LANES : panel;
-                    if (r) add_block<decltype(height)::value>(operand, panel, count, to + row * PANEL, later);
-                    else add_block<decltype(height)::value, true>(operand, panel, count, to + row * PANEL, later);
-                });
-            }
-        }
-        for (int64_t column = 0; column < inputs; column += PANEL) finish(column, sums + column * COLUMN_BLOCK);
-    }
+#if LANES == 8
+    if constexpr (std::is_same<U, float>::value)
+        if (steps > DEPTH_AT_ONCE) return multiply_in_parts(a, x, inputs, steps, finish);
+#endif
+    multiply_block(columns_of(a, steps), COLUMN_BLOCK, x, inputs, steps, finish);
 }
 
 // aᵀ · x, with a in column blocks and x in panels. Calls put(column of a, column of x, sums of a panel) and

@@ -188,49 +188,70 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #endif
 }
 
-// Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE parts of the steps behind
-// them, which may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
+// Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE parts of the next ones, which
+// may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
+template <class Entry>
+static inline const Entry* part_to_fetch(const Entry* panel, const Entry* next, int64_t steps, int64_t row) {
+    return row < WIDE * TALL ? next + row / TALL * steps * LANES : panel;
+}
 template <class Entry>
 static inline const Entry* steps_to_fetch(const Entry* panel, int64_t steps, int64_t row) {
-    return row < WIDE * TALL ? panel + steps * PANEL + row / TALL * steps * LANES : panel;
+    return part_to_fetch(panel, panel + steps * PANEL, steps, row);
 }
 
 // A function of its own keeps the sums in registers. Inlined before other calls, compilers keep them in memory, at half
 // the speed.
 #define NOINLINE __attribute__((noinline)) static
 
-#if LANES == 8
-#define UNROLLED_STEPS 8
+#if LANES == 8 && defined(__FMA__)
+#define UNROLLS 1
+#define UNROLLED_STEPS 8  // even: a line of the cache holds two
 
-// Add the products of UNROLLED_STEPS steps at a time, for rows whose steps are adjacent; returns the number of steps. A
-// loop of single steps has five instructions more than the 20 of six rows. They cost no time on a core of its own, but
-// a fifth on one whose other hardware thread is busy, which leaves half of the instruction slots (benchmarks/notes.md).
-template <int ROWS, int PANELS>
+// sum += value · column. In a long loop GCC would copy the sums from register to register.
+static inline void add_in_place(Floats& sum, Floats value, Floats column) {
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(value), "x"(column));
+}
+#if !MULTIPLIES_BYTES
+static inline void add_in_place(IntRegister& sum, IntRegister value, IntRegister column) {
+    IntRegister product;
+    __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(value), "x"(column));
+}
+#endif
+
+// Add the products of UNROLLED_STEPS steps at a time; returns the number of steps. Rows have adjacent steps, or, if
+// PACKED, a step has adjacent entries of TALL rows. A loop of single steps has 25 instructions for six rows, five of them
+// of the loop. A core with one thread hides them, but a core whose other hardware thread is busy computes a seventh more
+// slowly (benchmarks/notes.md).
+template <int ROWS, int PANELS, bool PACKED, class Unit>
 static inline __attribute__((always_inline)) int64_t add_unrolled_products(
-    OperandOf<float> a, const float* panel, int64_t depth, const float* later, int64_t panel_stride,
-    Floats (&totals)[ROWS][PANELS * WIDE]
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, const Packed<Unit>* later, int64_t panel_stride,
+    typename Registers<Unit>::Sum (&totals)[ROWS][PANELS * WIDE]
 ) {
-    enum { VECTORS = PANELS * WIDE, HALF = 3 };
-    const float *low = a.data, *high = a.data + HALF * a.across;  // all rows are within two strides
+    enum { VECTORS = PANELS * WIDE, HALF = 3, ALONG = PACKED ? TALL : 1 };
+    static_assert(ROWS <= 2 * HALF, "each row is within two strides of one of the pointers");
+    const Unit *low = a.data, *high = a.data + HALF * a.across;
     int64_t r = 0;
     for (; r + UNROLLED_STEPS <= depth; r += UNROLLED_STEPS) {
         UNROLL_FOR (int i = 0; i < UNROLLED_STEPS; i++) {
-            if (i % 2 == 0) __builtin_prefetch(later + i * LANES, 0, 2);
-            Floats columns[VECTORS];
+            if (std::is_same<Unit, float>::value && i % 2 == 0) __builtin_prefetch(later + i * LANES, 0, 2);
+            typename Registers<Unit>::Entries columns[VECTORS];
             UNROLL_FOR (int j = 0; j < VECTORS; j++)
-                columns[j] = load(panel + i * PANEL + j / WIDE * panel_stride + j % WIDE * LANES);
-            // GCC would move the sums of a long loop from register to register, without the instruction written out.
+                columns[j] = entries_at(panel + i * PANEL + j / WIDE * panel_stride + j % WIDE * LANES);
             UNROLL_FOR (int row = 0; row < ROWS; row++) {
-                const Floats value = broadcast((row < HALF ? low : high)[i + row % HALF * a.across]);
-                UNROLL_FOR (int j = 0; j < VECTORS; j++)
-                    __asm__("vfmadd231ps %2, %1, %0" : "+x"(totals[row][j]) : "x"(value), "x"(columns[j]));
+                const Unit* at = PACKED ? low + row : (row < HALF ? low : high) + row % HALF * a.across;
+                const auto value = broadcast(at[i * ALONG]);
+                UNROLL_FOR (int j = 0; j < VECTORS; j++) add_in_place(totals[row][j], value, columns[j]);
             }
-            __asm__("" : "+r"(low), "+r"(high), "+r"(panel), "+r"(a.across));  // the same registers in all steps
+            // A compiler that knows the values would keep the addresses of each step in registers of their own.
+            __asm__("" : "+r"(low), "+r"(high), "+r"(panel), "+r"(a.across));
         }
-        low += UNROLLED_STEPS, high += UNROLLED_STEPS, panel += UNROLLED_STEPS * PANEL, later += UNROLLED_STEPS * LANES;
+        low += UNROLLED_STEPS * ALONG, high += UNROLLED_STEPS * ALONG;
+        panel += UNROLLED_STEPS * PANEL, later += UNROLLED_STEPS * LANES;
     }
     return r;
 }
+#else
+#define UNROLLS 0
 #endif
 
 // Add the products of ROWS rows of a and a panel over `depth` steps to sums in registers. Several panels have the
@@ -242,12 +263,13 @@ static inline __attribute__((always_inline)) void add_products(
 ) {
     enum { VECTORS = PANELS * WIDE };
     int64_t r = 0;
-#if LANES == 8
-    if constexpr (std::is_same<Unit, float>::value)
-        if (a.along == 1) {
-            r = add_unrolled_products<ROWS, PANELS>(a, panel, depth, later, panel_stride, totals);
-            panel += r * PANEL, later += r * LANES, a.data += r;
-        }
+#if UNROLLS
+    if constexpr (PANELS == 1 && (std::is_same<Unit, float>::value || !MULTIPLIES_BYTES)) {
+        if (a.along == 1) r = add_unrolled_products<ROWS, PANELS, false>(a, panel, depth, later, panel_stride, totals);
+        else if (std::is_same<Unit, float>::value && a.along == TALL && a.across == 1)
+            r = add_unrolled_products<ROWS, PANELS, true>(a, panel, depth, later, panel_stride, totals);
+        panel += r * PANEL, later += r * LANES, a.data += r * a.along;
+    }
 #endif
     for (; r < depth; r++, panel += PANEL, later += LANES, a.data += a.along) {
         typename Registers<Unit>::Entries columns[VECTORS];

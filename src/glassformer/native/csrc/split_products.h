@@ -36,7 +36,7 @@ static void multiply_split(
 ) {
     const int64_t steps = steps_of<float>(depth);
     if (steps <= SPLIT_STEPS) return multiply_tiles(split_rows(a, rows, depth), rows, packed, columns, steps, finish);
-    auto sums = workspace<float>(SPLIT_SUMS, rows * padded(columns, PANEL));
+    auto sums = workspace<float>(PARTIAL_SUMS, rows * padded(columns, PANEL));
     for (int64_t r = 0; r < steps; r += SPLIT_STEPS) {
         const int64_t count = std::min<int64_t>(SPLIT_STEPS, steps - r);
         const auto in_parts = split_rows({a.data + 2 * r, a.across, 1}, rows, std::min(2 * count, depth - 2 * r));
@@ -88,7 +88,7 @@ static auto weight_gradient_product(
     return loop(outputs, GRADIENT_ROWS, [=](int64_t from, int64_t end) {
         const int64_t rows = end - from, across = spread_stride(GRADIENT_STEPS), next_part = GRADIENT_ROWS * across;
         auto transposed = workspace<Pair>(TRANSPOSED, PARTS * next_part);
-        auto sums = workspace<float>(SPLIT_SUMS, GRADIENT_ROWS * inputs);
+        auto sums = workspace<float>(PARTIAL_SUMS, GRADIENT_ROWS * inputs);
         float totals[GRADIENT_ROWS] = {};
         if (!steps) std::fill(sums, sums + GRADIENT_ROWS * inputs, 0.0f);
         for (int64_t r = 0; r < steps; r += GRADIENT_STEPS) {

@@ -159,7 +159,7 @@ static void exchanged_product(const ProjectedLoss& l, const LossWorkspace<float>
     const int64_t steps = r.piece_steps, d = l.d_model;
     const auto rows = rows_of_panels(r.hidden, d, steps, l.threads);
     parallel_for(l.threads, r.size, GRADIENT_ROWS, [&](int64_t from, int64_t end) {
-        auto sums = workspace<float>(SPLIT_SUMS, d * GRADIENT_ROWS);
+        auto sums = workspace<float>(PARTIAL_SUMS, d * GRADIENT_ROWS);
         float totals[GRADIENT_ROWS] = {};
         for (int64_t step = 0; step < steps; step += GRADIENT_STEPS) {
             const int64_t count = std::min<int64_t>(GRADIENT_STEPS, steps - step);
