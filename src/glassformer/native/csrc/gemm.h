@@ -207,10 +207,10 @@ static OperandOf<U> columns_of(const U* a, int64_t steps) {
 }
 
 #if LANES == 8
-// multiply_columns for many steps, in parts. The transpose of a part stays in the L2 cache while the panels are read; the
-// sums of all panels are finished after the last part.
+// multiply_columns for many steps, DEPTH_AT_ONCE of them at a time: their transpose stays in the L2 cache while the panels
+// are read. The sums of all panels are finished at the end.
 template <class Finish>
-static void multiply_in_parts(const float* a, const float* x, int64_t inputs, int64_t steps, Finish finish) {
+static void multiply_many_steps(const float* a, const float* x, int64_t inputs, int64_t steps, Finish finish) {
     auto sums = workspace<float>(PARTIAL_SUMS, COLUMN_BLOCK * inputs);
     for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
         const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
@@ -221,7 +221,7 @@ static void multiply_in_parts(const float* a, const float* x, int64_t inputs, in
             float* to = sums + column * COLUMN_BLOCK;
             for_each_tile(COLUMN_BLOCK, [&](auto height, int64_t row) {
                 const Operand operand = {rows.data + row * rows.across, rows.across, 1};
-                const float* later = part_to_fetch(panel, next, count, row);
+                const float* later = share_to_fetch(panel, next, count, row);
                 if (r) add_block<decltype(height)::value>(operand, panel, count, to + row * PANEL, later);
                 else add_block<decltype(height)::value, true>(operand, panel, count, to + row * PANEL, later);
             });
@@ -236,7 +236,7 @@ template <class U, class Finish>
 static void multiply_columns(const U* a, const U* x, int64_t inputs, int64_t steps, Finish finish) {
 #if LANES == 8
     if constexpr (std::is_same<U, float>::value)
-        if (steps > DEPTH_AT_ONCE) return multiply_in_parts(a, x, inputs, steps, finish);
+        if (steps > DEPTH_AT_ONCE) return multiply_many_steps(a, x, inputs, steps, finish);
 #endif
     multiply_block(columns_of(a, steps), COLUMN_BLOCK, x, inputs, steps, finish);
 }

@@ -188,15 +188,15 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #endif
 }
 
-// Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE parts of the next ones, which
-// may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
+// Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE shares of `next`, or of the
+// steps behind them, which may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
 template <class Entry>
-static inline const Entry* part_to_fetch(const Entry* panel, const Entry* next, int64_t steps, int64_t row) {
+static inline const Entry* share_to_fetch(const Entry* panel, const Entry* next, int64_t steps, int64_t row) {
     return row < WIDE * TALL ? next + row / TALL * steps * LANES : panel;
 }
 template <class Entry>
 static inline const Entry* steps_to_fetch(const Entry* panel, int64_t steps, int64_t row) {
-    return part_to_fetch(panel, panel + steps * PANEL, steps, row);
+    return share_to_fetch(panel, panel + steps * PANEL, steps, row);
 }
 
 // A function of its own keeps the sums in registers. Inlined before other calls, compilers keep them in memory, at half
