@@ -207,8 +207,8 @@ static OperandOf<U> columns_of(const U* a, int64_t steps) {
 }
 
 #if LANES == 8
-// multiply_columns for many steps, DEPTH_AT_ONCE of them at a time: their transpose stays in the L2 cache while the panels
-// are read. The sums of all panels are finished at the end.
+// multiply_columns for many steps, DEPTH_AT_ONCE of them at a time: their transpose stays in the L2 cache while the
+// panels are read. The sums of all panels are finished at the end.
 template <class Finish>
 static void multiply_many_steps(const float* a, const float* x, int64_t inputs, int64_t steps, Finish finish) {
     auto sums = workspace<float>(PARTIAL_SUMS, COLUMN_BLOCK * inputs);

@@ -219,9 +219,9 @@ static inline void add_in_place(IntRegister& sum, IntRegister value, IntRegister
 #endif
 
 // Add the products of UNROLLED_STEPS steps at a time; returns the number of steps. Rows have adjacent steps, or, if
-// PACKED, a step has adjacent entries of TALL rows. A loop of single steps has 25 instructions for six rows, five of them
-// of the loop. A core with one thread hides them, but a core whose other hardware thread is busy computes a seventh more
-// slowly (benchmarks/notes.md).
+// PACKED, a step has adjacent entries of TALL rows. A loop of single steps has 25 instructions for six rows, five of
+// them of the loop. They cost no time, unless the core's other hardware thread is busy: then products take a seventh
+// longer (benchmarks/notes.md).
 template <int ROWS, int PANELS, bool PACKED, class Unit>
 static inline __attribute__((always_inline)) int64_t add_unrolled_products(
     OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, const Packed<Unit>* later, int64_t panel_stride,
