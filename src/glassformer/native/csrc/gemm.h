@@ -55,7 +55,7 @@ static int64_t multiply_row(OperandOf<U> a, const Packed<U>* packed, int64_t col
     int64_t column = 0;
     for (; column + PANELS * PANEL <= columns; column += PANELS * PANEL) {
         const Packed<U>* panel = packed + column * steps;
-        add_block<1, true, PANELS>(a, panel, steps, sums, panel, PANEL * steps);
+        add_block<1, true, PANELS>(a, panel, steps, sums, {panel, SHARE}, PANEL * steps);
         for (int i = 0; i < PANELS; i++) finish(column + i * PANEL, sums + i * PANEL);
     }
     return column;
@@ -82,9 +82,9 @@ static void multiply_block(
             const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
             for_each_tile(rows, [&](auto height, int64_t row) {
                 const OperandOf<U> operand = {a.data + row * a.across + r * a.along, a.across, a.along};
-                const auto later = steps_to_fetch(panel, count, row);
-                if (r) add_block<decltype(height)::value>(operand, panel, count, sums + row * PANEL, later);
-                else add_block<decltype(height)::value, true>(operand, panel, count, sums + row * PANEL, later);
+                const auto ahead = steps_to_fetch(panel, count, row, rows);
+                if (r) add_block<decltype(height)::value>(operand, panel, count, sums + row * PANEL, ahead);
+                else add_block<decltype(height)::value, true>(operand, panel, count, sums + row * PANEL, ahead);
             });
         }
         finish(column, sums);
@@ -146,11 +146,13 @@ static OperandOf<typename Step<T>::Unit> rows_at(const T* x, int64_t stride) {
 // Write the sums of a panel, plus the bias or null, to rows of `to`.
 template <class T, class X>
 static void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t stride) {
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++, sums += PANEL, to += stride) {
+        fetch_line(to + PANEL);
         for (int64_t j = 0; j < PANEL; j += LANES) {
-            const Floats values = load(sums + i * PANEL + j);
-            write(to + i * stride + j, bias ? values + read(bias + j) : values);
+            const Floats values = load(sums + j);
+            write(to + j, bias ? values + read(bias + j) : values);
         }
+    }
 }
 
 static inline Floats ones(const float*) { return broadcast(1.0f); }
@@ -207,23 +209,37 @@ static OperandOf<U> columns_of(const U* a, int64_t steps) {
 }
 
 #if LANES == 8
+// Memory to be prefetched into the L2 cache, a share of it at a time.
+struct Upcoming {
+    const float* from;
+    int64_t lines, share;
+
+    void fetch() {
+        for (int64_t i = std::min(share, lines); i > 0; i--, lines--, from += LINE) __builtin_prefetch(from, 0, 2);
+    }
+};
+
 // multiply_columns for many steps, DEPTH_AT_ONCE of them at a time: their transpose stays in the L2 cache while the
-// panels are read. The sums of all panels are finished at the end.
+// panels are read, and the next steps of `a` arrive there meanwhile. The sums of all panels are finished at the end.
 template <class Finish>
 static void multiply_many_steps(const float* a, const float* x, int64_t inputs, int64_t steps, Finish finish) {
     auto sums = workspace<float>(PARTIAL_SUMS, COLUMN_BLOCK * inputs);
+    const int64_t tiles = inputs / PANEL * ceil_div(COLUMN_BLOCK, TALL);
     for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
-        const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
+        const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r), end = r + count;
+        const int64_t lines = std::min<int64_t>(DEPTH_AT_ONCE, steps - end) * COLUMN_BLOCK / LINE;
         const Operand rows = columns_of(a + r * COLUMN_BLOCK, count);
+        Upcoming upcoming = {a + end * COLUMN_BLOCK, lines, ceil_div(lines, std::max<int64_t>(tiles, 1))};
         for (int64_t column = 0; column < inputs; column += PANEL) {
             const float* panel = x + column * steps + r * PANEL;
-            const float* next = column + PANEL < inputs ? panel + steps * PANEL : x + (r + count) * PANEL;
+            const float* next = column + PANEL < inputs ? panel + steps * PANEL : x + end * PANEL;
             float* to = sums + column * COLUMN_BLOCK;
             for_each_tile(COLUMN_BLOCK, [&](auto height, int64_t row) {
                 const Operand operand = {rows.data + row * rows.across, rows.across, 1};
-                const float* later = share_to_fetch(panel, next, count, row);
-                if (r) add_block<decltype(height)::value>(operand, panel, count, to + row * PANEL, later);
-                else add_block<decltype(height)::value, true>(operand, panel, count, to + row * PANEL, later);
+                const auto ahead = share_to_fetch(panel, next, count, row, COLUMN_BLOCK);
+                upcoming.fetch();
+                if (r) add_block<decltype(height)::value>(operand, panel, count, to + row * PANEL, ahead);
+                else add_block<decltype(height)::value, true>(operand, panel, count, to + row * PANEL, ahead);
             });
         }
     }

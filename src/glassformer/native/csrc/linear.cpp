@@ -88,7 +88,7 @@ static inline void finish_vector(Floats values, Floats bias, Floats least, bool 
 // in registers, as in products.cpp; only activations other than ReLU read them again.
 template <int ROWS>
 NOINLINE void finish_tile(
-    const Operand& a, const float* panel, int64_t depth, const float* later, const float* sums, const float* bias,
+    const Operand& a, const float* panel, int64_t depth, Ahead<float> ahead, const float* sums, const float* bias,
     const Output& out, float* to
 ) {
     UNROLL_FOR (int row = 0; row < ROWS; row++)
@@ -96,7 +96,7 @@ NOINLINE void finish_tile(
     Floats totals[ROWS][WIDE];
     UNROLL_FOR (int row = 0; row < ROWS; row++)
         UNROLL_FOR (int j = 0; j < WIDE; j++) totals[row][j] = sums ? load(sums + row * PANEL + j * LANES) : Floats{};
-    add_products<ROWS>(a, panel, depth, later, 0, totals);
+    add_products<ROWS>(a, panel, depth, ahead, 0, totals);
     const Floats least = broadcast(out.activation == RELU ? 0.0f : -INFINITY);
     UNROLL_FOR (int j = 0; j < WIDE; j++) {
         const Floats shift = bias ? load(bias + j * LANES) : Floats{};
@@ -122,12 +122,12 @@ static void multiply_full_panel(
         for_each_tile(rows, [&](auto height, int64_t row) {
             constexpr int tile = decltype(height)::value;
             const Operand a = {x.data + (first + row) * x.across + r, x.across, 1};
-            const float* later = steps_to_fetch(panel, count, row);
+            const auto ahead = steps_to_fetch(panel, count, row, rows);
             float *before = sums + row * PANEL, *to = out.values + (first + row) * out.stride + column;
             if (r + count == linear.inputs)
-                finish_tile<tile>(a, panel, count, later, r ? before : nullptr, bias, out, to);
-            else if (r) add_block<tile>(a, panel, count, before, later);
-            else add_block<tile, true>(a, panel, count, before, later);
+                finish_tile<tile>(a, panel, count, ahead, r ? before : nullptr, bias, out, to);
+            else if (r) add_block<tile>(a, panel, count, before, ahead);
+            else add_block<tile, true>(a, panel, count, before, ahead);
         });
         r += count;
     } while (r < linear.inputs);

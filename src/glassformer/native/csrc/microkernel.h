@@ -38,6 +38,17 @@
 #define PANELS_OF_A_ROW 2
 #endif
 #define PANEL (WIDE * LANES)
+#if LANES == 8 && defined(__FMA__)
+#define UNROLLED_STEPS 8  // a multiple of the steps whose shares fill a line of the cache
+#else
+#define UNROLLED_STEPS 1
+#endif
+// Columns of the next panel that a tile prefetches in each step, so that four tiles prefetch all. Two tiles alone share
+// them. With AVX2 a line in every other step keeps all buffers for misses of a core busy: gradients of weights lost a
+// tenth of their speed.
+#define SHARE (PANEL / 4)
+#define SHARE_OF_TWO_TILES (UNROLLED_STEPS > 1 ? PANEL / 2 : SHARE)
+#define LINE 16  // floats of a line of the cache
 
 typedef uint32_t Pair __attribute__((may_alias));
 
@@ -188,25 +199,32 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #endif
 }
 
-// Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE shares of `next`, or of the
-// steps behind them, which may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
+// Entries that a tile prefetches while it reads a panel: `share` columns of each step, from `from` on.
 template <class Entry>
-static inline const Entry* share_to_fetch(const Entry* panel, const Entry* next, int64_t steps, int64_t row) {
-    return row < WIDE * TALL ? next + row / TALL * steps * LANES : panel;
+struct Ahead {
+    const Entry* from;
+    int share;
+};
+
+// The share of the tile at `row`, of `rows` rows, of `next`, or of the steps behind a panel, which may be in the L3
+// cache. Tiles for which none is left prefetch nothing new.
+template <class Entry>
+static inline Ahead<Entry> share_to_fetch(
+    const Entry* panel, const Entry* next, int64_t steps, int64_t row, int64_t rows
+) {
+    const int share = rows > 2 * TALL ? SHARE : SHARE_OF_TWO_TILES;
+    return {row / TALL * share < PANEL ? next + row / TALL * steps * share : panel, share};
 }
 template <class Entry>
-static inline const Entry* steps_to_fetch(const Entry* panel, int64_t steps, int64_t row) {
-    return share_to_fetch(panel, panel + steps * PANEL, steps, row);
+static inline Ahead<Entry> steps_to_fetch(const Entry* panel, int64_t steps, int64_t row, int64_t rows) {
+    return share_to_fetch(panel, panel + steps * PANEL, steps, row, rows);
 }
 
 // A function of its own keeps the sums in registers. Inlined before other calls, compilers keep them in memory, at half
 // the speed.
 #define NOINLINE __attribute__((noinline)) static
 
-#if LANES == 8 && defined(__FMA__)
-#define UNROLLS 1
-#define UNROLLED_STEPS 8  // even: a line of the cache holds two
-
+#if UNROLLED_STEPS > 1
 // sum += value · column. In a long loop GCC would copy the sums from register to register.
 static inline void add_in_place(Floats& sum, Floats value, Floats column) {
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(value), "x"(column));
@@ -222,56 +240,58 @@ static inline void add_in_place(IntRegister& sum, IntRegister value, IntRegister
 // PACKED, a step has adjacent entries of TALL rows. A loop of single steps has 25 instructions for six rows, five of
 // them of the loop. They cost no time, unless the core's other hardware thread is busy: then products take a seventh
 // longer (benchmarks/notes.md).
-template <int ROWS, int PANELS, bool PACKED, class Unit>
+template <int ROWS, bool PACKED, int FETCHED, class Unit>
 static inline __attribute__((always_inline)) int64_t add_unrolled_products(
-    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, const Packed<Unit>* later, int64_t panel_stride,
-    typename Registers<Unit>::Sum (&totals)[ROWS][PANELS * WIDE]
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, const Packed<Unit>* later,
+    typename Registers<Unit>::Sum (&totals)[ROWS][WIDE]
 ) {
-    enum { VECTORS = PANELS * WIDE, HALF = 3, ALONG = PACKED ? TALL : 1 };
+    enum { HALF = 3, ALONG = PACKED ? TALL : 1 };
     static_assert(ROWS <= 2 * HALF, "each row is within two strides of one of the pointers");
     const Unit *low = a.data, *high = a.data + HALF * a.across;
     int64_t r = 0;
     for (; r + UNROLLED_STEPS <= depth; r += UNROLLED_STEPS) {
         UNROLL_FOR (int i = 0; i < UNROLLED_STEPS; i++) {
-            if (std::is_same<Unit, float>::value && i % 2 == 0) __builtin_prefetch(later + i * LANES, 0, 2);
-            typename Registers<Unit>::Entries columns[VECTORS];
-            UNROLL_FOR (int j = 0; j < VECTORS; j++)
-                columns[j] = entries_at(panel + i * PANEL + j / WIDE * panel_stride + j % WIDE * LANES);
+            if (std::is_same<Unit, float>::value && i * FETCHED % LINE == 0)
+                __builtin_prefetch(later + i * FETCHED, 0, 2);
+            typename Registers<Unit>::Entries columns[WIDE];
+            UNROLL_FOR (int j = 0; j < WIDE; j++) columns[j] = entries_at(panel + i * PANEL + j * LANES);
             UNROLL_FOR (int row = 0; row < ROWS; row++) {
                 const Unit* at = PACKED ? low + row : (row < HALF ? low : high) + row % HALF * a.across;
                 const auto value = broadcast(at[i * ALONG]);
-                UNROLL_FOR (int j = 0; j < VECTORS; j++) add_in_place(totals[row][j], value, columns[j]);
+                UNROLL_FOR (int j = 0; j < WIDE; j++) add_in_place(totals[row][j], value, columns[j]);
             }
             // A compiler that knows the values would keep the addresses of each step in registers of their own.
             __asm__("" : "+r"(low), "+r"(high), "+r"(panel), "+r"(a.across));
         }
         low += UNROLLED_STEPS * ALONG, high += UNROLLED_STEPS * ALONG;
-        panel += UNROLLED_STEPS * PANEL, later += UNROLLED_STEPS * LANES;
+        panel += UNROLLED_STEPS * PANEL, later += UNROLLED_STEPS * FETCHED;
     }
     return r;
 }
-#else
-#define UNROLLS 0
 #endif
 
 // Add the products of ROWS rows of a and a panel over `depth` steps to sums in registers. Several panels have the
-// distance `panel_stride`. `later` are LANES columns for each step to be fetched.
+// distance `panel_stride`.
 template <int ROWS, int PANELS = 1, class Unit>
 static inline __attribute__((always_inline)) void add_products(
-    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, const Packed<Unit>* later, int64_t panel_stride,
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Ahead<Packed<Unit>> ahead, int64_t panel_stride,
     typename Registers<Unit>::Sum (&totals)[ROWS][PANELS * WIDE]
 ) {
     enum { VECTORS = PANELS * WIDE };
+    const Packed<Unit>* later = ahead.from;
     int64_t r = 0;
-#if UNROLLS
+#if UNROLLED_STEPS > 1
     if constexpr (PANELS == 1 && (std::is_same<Unit, float>::value || !MULTIPLIES_BYTES)) {
-        if (a.along == 1) r = add_unrolled_products<ROWS, PANELS, false>(a, panel, depth, later, panel_stride, totals);
-        else if (std::is_same<Unit, float>::value && a.along == TALL && a.across == 1)
-            r = add_unrolled_products<ROWS, PANELS, true>(a, panel, depth, later, panel_stride, totals);
-        panel += r * PANEL, later += r * LANES, a.data += r * a.along;
+        constexpr bool floats = std::is_same<Unit, float>::value;
+        if (a.along == 1 && floats && ahead.share != SHARE)
+            r = add_unrolled_products<ROWS, false, SHARE_OF_TWO_TILES>(a, panel, depth, later, totals);
+        else if (a.along == 1) r = add_unrolled_products<ROWS, false, SHARE>(a, panel, depth, later, totals);
+        else if (floats && a.along == TALL && a.across == 1)
+            r = add_unrolled_products<ROWS, true, SHARE>(a, panel, depth, later, totals);
+        panel += r * PANEL, later += r * ahead.share, a.data += r * a.along;
     }
 #endif
-    for (; r < depth; r++, panel += PANEL, later += LANES, a.data += a.along) {
+    for (; r < depth; r++, panel += PANEL, later += SHARE, a.data += a.along) {
         typename Registers<Unit>::Entries columns[VECTORS];
         UNROLL_FOR (int j = 0; j < VECTORS; j++)
             columns[j] = entries_at(panel + j / WIDE * panel_stride + j % WIDE * LANES);
@@ -287,7 +307,7 @@ static inline __attribute__((always_inline)) void add_products(
 // adjacent sums.
 template <int ROWS, bool BEGIN = false, int PANELS = 1, class Unit>
 NOINLINE void add_block(
-    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums, const Packed<Unit>* later,
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums, Ahead<Packed<Unit>> ahead,
     int64_t panel_stride = 0
 ) {
     typedef typename Registers<Unit>::Sum Sum;
@@ -297,7 +317,7 @@ NOINLINE void add_block(
     UNROLL_FOR (int row = 0; row < ROWS; row++)
         UNROLL_FOR (int j = 0; j < VECTORS; j++)
             totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + (row * VECTORS + j) * LANES);
-    add_products<ROWS, PANELS>(a, panel, depth, later, panel_stride, totals);
+    add_products<ROWS, PANELS>(a, panel, depth, ahead, panel_stride, totals);
     UNROLL_FOR (int row = 0; row < ROWS; row++)
         UNROLL_FOR (int j = 0; j < VECTORS; j++) store(sums + (row * VECTORS + j) * LANES, (Stored)totals[row][j]);
 }

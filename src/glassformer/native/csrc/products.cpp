@@ -87,14 +87,14 @@ static void pack_rows(const Operand& a, int64_t rows, int64_t steps, float* to) 
 // Sums over `depth` steps of ROWS rows of a and a panel, plus the bias, or plus the previous results.
 template <int ROWS>
 NOINLINE void multiply_tile(
-    Operand a, const float* panel, int64_t depth, const float* later, const float* bias, bool add, float* result,
+    Operand a, const float* panel, int64_t depth, Ahead<float> ahead, const float* bias, bool add, float* result,
     int64_t stride
 ) {
     // The lines of the results arrive during the products; otherwise the stores wait for a third of the time.
     UNROLL_FOR (int row = 0; row < ROWS; row++)
         UNROLL_FOR (int j = 0; j < WIDE; j++) __builtin_prefetch(result + row * stride + j * LANES, 1);
     Floats totals[ROWS][WIDE] = {};
-    add_products<ROWS>(a, panel, depth, later, 0, totals);
+    add_products<ROWS>(a, panel, depth, ahead, 0, totals);
     UNROLL_FOR (int j = 0; j < WIDE; j++) {
         const Floats first = bias && !add ? load(bias + j * LANES) : Floats{};
         UNROLL_FOR (int row = 0; row < ROWS; row++) {
@@ -136,10 +136,10 @@ static void multiply_rows(
             constexpr int rows = decltype(height)::value;
             const Operand tile = tiles ? Operand{tiles + row * packing.steps, 1, TALL}
                                        : Operand{a.data + row * a.across, a.across, a.along};
-            const float* later = steps_to_fetch(panel, packing.steps, row);
+            const auto ahead = steps_to_fetch(panel, packing.steps, row, count);
             if (direct)
-                multiply_tile<rows>(tile, panel, packing.steps, later, bias, add, to + row * p.columns, p.columns);
-            else multiply_tile<rows>(tile, panel, packing.steps, later, nullptr, false, sums + row * PANEL, PANEL);
+                multiply_tile<rows>(tile, panel, packing.steps, ahead, bias, add, to + row * p.columns, p.columns);
+            else multiply_tile<rows>(tile, panel, packing.steps, ahead, nullptr, false, sums + row * PANEL, PANEL);
         });
         if (packing.transposed) put_transposed(sums, count, width, add, p.result + column * p.rows + first, p.rows);
         else if (!direct) put_narrow(sums, count, width, bias, add, to, p.columns);

@@ -68,6 +68,16 @@ static inline void prefetch(const T* from, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / sizeof(T)) __builtin_prefetch(from + i);
 }
 
+// With AVX2, prefetch a line that is read or written after the next products. It may be in the L3 cache or in memory,
+// and x86 completes stores in order: later ones wait for it. Not measured with other instructions.
+static inline void fetch_line(const void* at) {
+#if LANES == 8
+    __builtin_prefetch(at);
+#else
+    (void)at;
+#endif
+}
+
 // Reduce lanes i and i + half until one is left, always in the same order. A rotation of the lanes changes no bit: sums
 // of attention begin at the first visible key of a tile, and so at another lane with another size of tiles.
 #if LANES == 16
@@ -230,6 +240,10 @@ static inline Ints rounded_bits(Floats values) {
     write(halves, values);
     return __builtin_convertvector(*reinterpret_cast<const Halves*>(halves), Ints);
 }
+
+// The numbers as they are after storing: rounded to bfloat16, or as they are.
+static inline Floats as_stored(const float*, Floats values) { return values; }
+static inline Floats as_stored(const uint16_t*, Floats values) { return (Floats)(rounded_bits(values) << 16); }
 
 static inline float single(float value) { return value; }
 static inline void put_single(float* to, float value) { *to = value; }
