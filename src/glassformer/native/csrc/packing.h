@@ -96,7 +96,9 @@ static void pack_panels(
     }
 }
 
-// Two steps of LANES columns of a panel, from `column` on, as units.
+// Pack LANES columns of the rows of one step, from `column` on: of one row as floats, or of two as units.
+static inline void put_units(Floats row, Floats, float* panel, int64_t column) { store(panel + column, row); }
+
 static inline void put_units(Floats upper, Floats lower, Pair* panel, int64_t column) {
     store(reinterpret_cast<int32_t*>(panel + column), rounded_bits(upper) | rounded_bits(lower) << 16);
 }
@@ -107,26 +109,10 @@ static inline void put_units(Floats upper, Floats lower, Split* panel, int64_t c
 }
 #endif
 
-// Write rows of a panel, rounded, and pack them; values(row, column) is a vector of them.
-template <class T, class U, class Values>
-static void put_and_pack(int64_t rows, T* to, int64_t stride, U* panel, Values values) {
-    for (int64_t i = 0; i < rows; i += 2, to += 2 * stride, panel += PANEL)
-        for (int64_t j = 0; j < PANEL; j += LANES) {
-            const bool both = i + 1 < rows;
-            const Floats upper = values(i, j), lower = both ? values(i + 1, j) : Floats{};
-            write(to + j, upper);
-            if (both) write(to + stride + j, lower);
-            put_units(upper, lower, panel, j);
-        }
-}
-
-template <class Values>
-static void put_and_pack(int64_t rows, float* to, int64_t stride, float* panel, Values values) {
-    for (int64_t i = 0; i < rows; i++, to += stride, panel += PANEL)
-        for (int64_t j = 0; j < PANEL; j += LANES) {
-            const Floats row = values(i, j);
-            store(to + j, row), store(panel + j, row);
-        }
+// True if the step that begins at `row` has a second row; there are `rows` in all.
+template <class T>
+static inline bool has_next(int64_t row, int64_t rows) {
+    return PackedStep<T>::ENTRIES > 1 && row + 1 < rows;
 }
 
 template <class T>

@@ -15,7 +15,7 @@ void norm_backward_in_place(
 }
 
 // Gradient of a sub-layer's residual sum, in place in `d`, and of the sub-layer's result, returned and packed into
-// column blocks.
+// column blocks. Without dropout these are the same: the rows of `d`, valid until it changes.
 template <class T>
 const T* add_norm_backward(
     const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count, T* d,
@@ -24,16 +24,17 @@ const T* add_norm_backward(
     const int64_t size = s.d_model;
     const Dropout dropout = dropout_at(s, saved.number, s.threshold);
     auto d_row = workspace<float>(ROW, size);
-    auto d_y = workspace<T>(BLOCK_INPUT, BLOCK * size);
-    for (int64_t i = row; i < row + count; i++) {
+    auto dropped = dropout.threshold ? workspace<T>(BLOCK_INPUT, BLOCK * size) : nullptr;
+    for (int64_t i = row; i < row + count && (dropout.threshold || !s.pre_norm); i++) {
         T* row_gradient = d + i * size;
         if (s.pre_norm) put(row_gradient, size, d_row);
         else
             norm_backward_in_place(
                 norm, saved.sum + i * size, saved.statistics[i], size, row_gradient, d_row, sums + i / CHUNK * 2 * size
             );
-        drop_row(d_row, i * size, dropout, size, d_y + (i - row) * size);
+        if (dropout.threshold) drop_row(d_row, i * size, dropout, size, dropped + (i - row) * size);
     }
+    const T* d_y = dropout.threshold ? dropped : d + row * size;
     pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / PackedStep<T>::ENTRIES, steps_of<T>(saved.results), panels);
     return d_y;
 }
@@ -79,41 +80,50 @@ Floats row_of(const Pair* panel, int64_t column, int64_t row) {
 Floats row_of(const Split* panel, int64_t column, int64_t row) { return joined(panel, column, row % 2); }
 #endif
 
-// Gradients of the activation's input, from those of a panel of activations from `column` on; recomputes the
-// activations.
+// Destinations of the gradients of hidden values, rows of a block and column blocks of all rows, and of activations.
+template <class T>
+struct HiddenGradients {
+    T* rows;
+    Panels<T> column_blocks, activations;  // activations: null if the forward pass has saved them
+};
+
+// Gradients of the activation's input for `count` rows from `row` on, from those of a panel of activations from
+// `column` on; recomputes the activations.
 template <class T>
 void put_hidden_gradient(
     const UnpaddedStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
-    const float* gradients, T* d_inner, T* activations
+    const float* gradients, const HiddenGradients<T>& to
 ) {
-    const int64_t steps = steps_of<T>(saved.rows), step = row / PackedStep<T>::ENTRIES, all = s.hidden_width();
-    for (int64_t i = 0; i < count; i++)
+    struct Vectors { Floats d_hidden, d_other, activated; };
+    const int64_t steps = steps_of<T>(saved.rows), other = s.d_ff * steps, in_block = column % COLUMN_BLOCK;
+    const int64_t step = row / PackedStep<T>::ENTRIES, stride = s.hidden_width();
+    const Activation activation = s.activation_kind();
+    const bool gated = s.gated();
+    int64_t at = column * steps + step * PANEL;  // index of the current step in panels
+    Unit<T>* d_hidden = to.column_blocks + (column - in_block) * steps + step * COLUMN_BLOCK;
+    auto put = [&](int64_t i, int64_t j) {
+        const Floats gradient = load(gradients + i * PANEL + j), value = row_of(saved.hidden + at, j, i);
+        T* d_row = to.rows + i * stride + column + j;
+        const Floats factor = gated ? row_of(saved.hidden + other + at, j, i) : broadcast(1.0f);
+        const ActivationGradient result = activation_gradient(activation, value, gradient * factor);
+        const Vectors v = {result.gradient, gradient * result.activated, result.activated * factor};
+        if (gated) write(d_row + s.d_ff, v.d_other);
+        write(d_row, v.d_hidden);
+        return v;
+    };
+    for (int64_t i = 0; i < count; i += PackedStep<T>::ENTRIES) {
+        const int64_t next = at + steps * PANEL;
+        fetch_line(to.rows + i * stride + column + PANEL), fetch_line(saved.hidden + next);
+        if (gated) fetch_line(to.rows + i * stride + s.d_ff + column + PANEL), fetch_line(saved.hidden + other + next);
+        if (to.activations) fetch_line(to.activations + next);
         for (int64_t j = 0; j < PANEL; j += LANES) {
-            const Unit<T>* at = saved.hidden + column * steps + (step + i / PackedStep<T>::ENTRIES) * PANEL;
-            const Floats gradient = load(gradients + i * PANEL + j);
-            T* to = d_inner + i * all + column + j;
-            if (s.gated()) {
-                const Floats other = row_of(at + s.d_ff * steps, j, i);
-                const ActivationGradient result =
-                    activation_gradient(s.activation_kind(), row_of(at, j, i), gradient * other);
-                write(to, result.gradient), write(to + s.d_ff, gradient * result.activated);
-                write(activations + i * s.d_ff + column + j, result.activated * other);
-            } else {
-                const ActivationGradient result = activation_gradient(s.activation_kind(), row_of(at, j, i), gradient);
-                write(to, result.gradient), write(activations + i * s.d_ff + column + j, result.activated);
-            }
+            const Vectors upper = put(i, j), lower = has_next<T>(i, count) ? put(i + 1, j) : Vectors{};
+            put_units(upper.d_hidden, lower.d_hidden, d_hidden, in_block + j);
+            if (gated) put_units(upper.d_other, lower.d_other, d_hidden + other, in_block + j);
+            if (to.activations) put_units(upper.activated, lower.activated, to.activations + at, j);
         }
-}
-
-// The same for ReLU, whose saved activations are its hidden values; packed too, if column blocks are panels.
-template <class T>
-void put_relu_gradient(
-    const Unit<T>* hidden, int64_t rows, const float* gradients, T* d_inner, int64_t stride, Unit<T>* panel
-) {
-    put_and_pack(rows, d_inner, stride, panel, [=](int64_t row, int64_t column) {
-        const Floats saved = row_of(hidden + row / PackedStep<T>::ENTRIES * PANEL, column, row);
-        return activation_gradient(RELU, saved, load(gradients + row * PANEL + column)).gradient;
-    });
+        at += PANEL, d_hidden += COLUMN_BLOCK;
+    }
 }
 
 // Packing of a weight for the product of gradients with it, from the step `first` of `steps` on.
@@ -140,25 +150,15 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
     );
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
-        auto d_inner = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
-        const int64_t step = row / PackedStep<T>::ENTRIES;
-        auto put_gradient = [&](int64_t column, float* gradients) {
-            if (saved_activations && COLUMN_BLOCK == PANEL) {
-                const int64_t at = column * steps + step * PANEL;
-                return put_relu_gradient<T>(saved.hidden + at, count, gradients, d_inner + column, all, d_hidden + at);
-            }
-            put_hidden_gradient(s, saved, row, count, column, gradients, d_inner, again);
-            if (!saved_activations)
-                pack_panels<PANEL>(again + column, wide, count, PANEL, step, steps, activations + column * steps);
-            if ((column + PANEL) % COLUMN_BLOCK) return;
-            for (int64_t first = column + PANEL - COLUMN_BLOCK; first < all; first += wide)
-                pack_panels<COLUMN_BLOCK>(
-                    d_inner + first, all, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
-                );
+        const HiddenGradients<T> to = {
+            workspace<T>(BLOCK_HIDDEN, BLOCK * all), d_hidden, saved_activations ? nullptr : activations
+        };
+        auto put_gradient = [&](int64_t column, const float* gradients) {
+            put_hidden_gradient(s, saved, row, count, column, gradients, to);
         };
         multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
         auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
-        multiply_to<T>(d_inner, all, count, inner, size, all, nullptr, d_input);
+        multiply_to<T>(to.rows, all, count, inner, size, all, nullptr, d_input);
         add_sublayer_gradient(s, saved, norm, row, count, d_input, d, sums);
     };
     parallel(s.threads, blocks(rows, backward));

@@ -126,32 +126,42 @@ void attention_forward(
     parallel(s.threads, blocks(saved.results, project_context));
 }
 
-// Activation of `count` numbers, times `other` if it is a gate; `other` is null if not.
+// Finish a panel of hidden values of a block: add the bias; pack the activation's input, or the output of an ungated
+// ReLU, for the backward pass; write the activations to the rows `hidden`, or their inputs if there is a gate.
 template <class T>
-void activate(const UnpaddedStack& s, const T* hidden, const T* other, int64_t count, T* to) {
-    for (int64_t i = 0; i < count; i += LANES) {
-        const Floats values = activated(s.activation_kind(), read(hidden + i));
-        write(to + i, other ? values * read(other + i) : values);
+void put_hidden_panel(
+    const UnpaddedStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
+    const float* sums, const T* bias, T* hidden
+) {
+    const int64_t stride = s.hidden_width(), steps = steps_of<T>(saved.rows);
+    const Activation activation = s.gated() ? NONE : s.activation_kind();
+    Unit<T>* panel = saved.hidden + column * steps + row / PackedStep<T>::ENTRIES * PANEL;
+    auto put = [=](int64_t i, int64_t j) {
+        const Floats product = load(sums + i * PANEL + j), sum = bias ? product + read(bias + j) : product;
+        const Floats stored = as_stored(hidden, activation == RELU ? activated(RELU, sum) : sum);
+        write(hidden + i * stride + column + j, activated(activation, stored));
+        return stored;
+    };
+    for (int64_t i = 0; i < count; i += PackedStep<T>::ENTRIES, panel += PANEL) {
+        fetch_line(hidden + i * stride + column + PANEL), fetch_line(panel + steps * PANEL);
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            const Floats upper = put(i, j), lower = has_next<T>(i, count) ? put(i + 1, j) : Floats{};
+            put_units(upper, lower, panel, j);
+        }
     }
 }
 
-// Write the sums of a panel, plus the bias, with ReLU if `relu`, to rows of `to`, and pack them.
+// Replace the first `count` numbers of a row by their activations, times the next `count`.
 template <class T>
-void put_hidden_panel(
-    const float* sums, int64_t rows, const T* bias, bool relu, T* to, int64_t stride, Unit<T>* panel
-) {
-    auto values = [=](int64_t row, int64_t column) {
-        const Floats values = load(sums + row * PANEL + column), sum = bias ? values + read(bias + column) : values;
-        return relu ? activated(RELU, sum) : sum;
-    };
-    put_and_pack(rows, to, stride, panel, values);
+void apply_gate(const UnpaddedStack& s, T* hidden, int64_t count) {
+    for (int64_t i = 0; i < count; i += LANES)
+        write(hidden + i, activated(s.activation_kind(), read(hidden + i)) * read(hidden + count + i));
 }
 
 template <class T>
 void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved) {
     const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide, rows = saved.rows;
     const int64_t steps = steps_of<T>(d);
-    const bool in_registers = s.activation_kind() == RELU && !s.gated();  // before the sums are stored
     auto inner = workspace<Unit<T>>(WEIGHTS, all * steps),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, d * steps_of<T>(wide));
     parallel(
@@ -163,15 +173,11 @@ void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const Save
         auto put_hidden = [&](int64_t column, const float* sums) {
             const T* bias =
                 column < gate_width ? bias_of<T>(layer.gate, column) : bias_of<T>(layer.inner, column - gate_width);
-            Unit<T>* panel = saved.hidden + column * steps_of<T>(rows) + row / PackedStep<T>::ENTRIES * PANEL;
-            put_hidden_panel(sums, count, bias, in_registers, hidden + column, all, panel);
+            put_hidden_panel(s, saved, row, count, column, sums, bias, hidden);
         };
         const T* input = sublayer_input(s, saved, layer.feed_forward_norm, row, count);
         multiply_block(rows_at(input, d), count, inner, all, steps, put_hidden);
-        for (int64_t i = 0; !in_registers && i < count; i++) {
-            T* values = hidden + i * all;
-            activate(s, values, s.gated() ? values + wide : nullptr, wide, values);
-        }
+        for (int64_t i = 0; s.gated() && i < count; i++) apply_gate(s, hidden + i * all, wide);
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
         multiply_to<T>(hidden, all, count, outer, d, wide, bias_of<T>(layer.outer), y);
         add_norm_forward(s, saved, layer.feed_forward_norm, saved.input, row, count, y);
