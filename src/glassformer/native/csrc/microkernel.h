@@ -39,7 +39,7 @@
 #endif
 #define PANEL (WIDE * LANES)
 #if LANES == 8 && defined(__FMA__)
-#define UNROLLED_STEPS 8  // a multiple of the steps whose shares fill a line of the cache
+#define UNROLLED_STEPS 8  // their shares are full lines of the cache
 #else
 #define UNROLLED_STEPS 1
 #endif
