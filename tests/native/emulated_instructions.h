@@ -78,6 +78,22 @@ static inline __m512i emulated_widen(Bytes bytes) {
     memcpy(&result, y, 64);
     return result;
 }
+#define _mm512_cvtepu16_epi32 emulated_widen_halves
+static inline __m512i emulated_widen_halves(__m256i halves) {
+    uint16_t x[16];
+    __m512i result;
+    memcpy(x, &halves, 32);
+    for (int i = 0; i < 16; i++) result[i] = x[i];
+    return result;
+}
+#define _mm512_castsi256_si512 emulated_lower_half
+static inline __m512i emulated_lower_half(__m256i half) {
+    __m512i result = {};
+    memcpy(&result, &half, 32);
+    return result;
+}
+#define _mm512_max_ps emulated_max
+static inline __m512 emulated_max(__m512 a, __m512 b) { return a > b ? a : b; }
 #define _mm512_load_si512 emulated_load_aligned
 static inline __m512i emulated_load_aligned(const void* from) {
     __m512i result;
@@ -137,15 +153,15 @@ static inline __m512 emulated_dpbf16(__m512 sums, EmulatedPairs a, EmulatedPairs
     sums += (__m512)(a.bits & ~low) * (__m512)(b.bits & ~low);
     return sums + (__m512)(a.bits << 16) * (__m512)(b.bits << 16);
 }
-struct EmulatedSixteenHalves { uint16_t values[16]; };
-static inline EmulatedSixteenHalves emulated_round(__m512 values) {  // to the nearest, ties to even
-    EmulatedSixteenHalves result;
+typedef uint16_t EmulatedHalves __attribute__((vector_size(32)));
+static inline EmulatedHalves emulated_round(__m512 values) {  // to the nearest, ties to even
+    EmulatedHalves result;
     for (int i = 0; i < 16; i++) {
         const float value = values[i];
         uint32_t bits;
         memcpy(&bits, &value, 4);
         bits = value == value ? bits + 0x7fff + (bits >> 16 & 1) : bits | 0x400000;
-        result.values[i] = static_cast<uint16_t>(bits >> 16);
+        result[i] = static_cast<uint16_t>(bits >> 16);
     }
     return result;
 }

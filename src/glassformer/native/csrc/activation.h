@@ -2,6 +2,7 @@
 // approximation with tanh (Hendrycks & Gimpel 2016), SiLU (Elfwing et al. 2018).
 #pragma once
 #include "simd.h"
+#include <type_traits>
 
 enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
 
@@ -23,7 +24,7 @@ static inline Normal normal(Floats x) {
 // function. Exponents are bounded, so that every finite x has a finite result.
 static inline Floats gate(Activation activation, Floats x) {
     if (activation == GELU) return normal(x).cdf;
-    if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? broadcast(87.0f) : -x));
+    if (activation == SILU) return 1.0f / (1.0f + exponential(-greater(broadcast(-87.0f), x)));
     const Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);  // 2 √(2/π) (x + …)
     return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? broadcast(80.0f) : twice));
 }
@@ -31,7 +32,7 @@ static inline Floats gate(Activation activation, Floats x) {
 // NaN stays NaN.
 static inline Floats activated(Activation activation, Floats x) {
     if (activation == NONE) return x;
-    if (activation == RELU) return x < 0.0f ? Floats{} : x;
+    if (activation == RELU) return greater(Floats{}, x);
     return x * gate(activation, x);
 }
 
@@ -40,7 +41,7 @@ static inline Floats activated(Activation activation, Floats x) {
 struct ActivationGradient { Floats activated, gradient; };
 
 static inline ActivationGradient activation_gradient(Activation activation, Floats x, Floats d) {
-    if (activation == RELU) return {x < 0.0f ? Floats{} : x, x > 0.0f ? d : Floats{}};
+    if (activation == RELU) return {greater(Floats{}, x), x > 0.0f ? d : Floats{}};
     if (activation == GELU) {
         const Normal n = normal(x);
         return {x * n.cdf, d * (n.cdf + x * n.unnormalized_density * 0.39894228f)};
@@ -48,4 +49,17 @@ static inline ActivationGradient activation_gradient(Activation activation, Floa
     const Floats g = gate(activation, x), slope = x * g * (1.0f - g);
     if (activation == SILU) return {x * g, d * (g + slope)};
     return {x * g, d * (g + slope * 1.59576912f * (1.0f + 0.134145f * x * x))};
+}
+
+// Call work(kind), with the activation as a constant: its loops then have no branches, and its factors stay in
+// registers.
+template <class Work>
+static inline void with_activation(Activation activation, Work work) {
+    switch (activation) {
+        case NONE: return work(std::integral_constant<Activation, NONE>{});
+        case RELU: return work(std::integral_constant<Activation, RELU>{});
+        case GELU: return work(std::integral_constant<Activation, GELU>{});
+        case SILU: return work(std::integral_constant<Activation, SILU>{});
+        case GELU_TANH: return work(std::integral_constant<Activation, GELU_TANH>{});
+    }
 }

@@ -11,6 +11,7 @@
 #else
 #define QUERY_TILE 6
 #endif
+#define ROWS_AHEAD 8  // of rows being written, prefetched
 
 // Rows of one head.
 template <class T>

@@ -84,6 +84,15 @@ static inline void finish_vector(Floats values, Floats bias, Floats least, bool 
     store(to, add ? load(to) + values : values);
 }
 
+// Replace rows of a full panel by their activations.
+static void activate_rows(Activation activation, int64_t rows, int64_t stride, float* to) {
+    with_activation(activation, [=](auto kind) {
+        for (int64_t row = 0; row < rows; row++)
+            for (int64_t j = row * stride; j < row * stride + PANEL; j += LANES)
+                store(to + j, activated(kind, load(to + j)));
+    });
+}
+
 // Outputs of ROWS rows and a full panel in float32, from `sums` over earlier steps if there are any. They are finished
 // in registers, as in products.cpp; only activations other than ReLU read them again.
 template <int ROWS>
@@ -103,9 +112,7 @@ NOINLINE void finish_tile(
         UNROLL_FOR (int row = 0; row < ROWS; row++)
             finish_vector(totals[row][j], shift, least, out.add, to + row * out.stride + j * LANES);
     }
-    if (out.activation <= RELU) return;
-    for (int row = 0; row < ROWS; row++, to += out.stride)
-        for (int j = 0; j < PANEL; j += LANES) store(to + j, activated(out.activation, load(to + j)));
+    if (out.activation > RELU) activate_rows(out.activation, ROWS, out.stride, to);
 }
 
 // Outputs of a full panel from `column` on, in float32, for `rows` rows from `first` on.

@@ -100,7 +100,7 @@ static void pack_panels(
 static inline void put_units(Floats row, Floats, float* panel, int64_t column) { store(panel + column, row); }
 
 static inline void put_units(Floats upper, Floats lower, Pair* panel, int64_t column) {
-    store(reinterpret_cast<int32_t*>(panel + column), rounded_bits(upper) | rounded_bits(lower) << 16);
+    store(reinterpret_cast<int32_t*>(panel + column), paired(rounded(upper), rounded(lower)));
 }
 
 #if HAS_AMX

@@ -98,6 +98,7 @@ static void copy_used_rows(
 struct QueryBlock {
     int64_t first, rows, lanes;
     Range keys;
+    int64_t first_end;  // end of the keys visible to the first vector; without AMX others are multiplied by the second
 
     QueryBlock(const SequenceAttention& a, const VisibleKeys& visible, int64_t first)
         : first(first), rows(std::min<int64_t>(QUERY_BLOCK, a.queries - first)) {
@@ -105,6 +106,9 @@ struct QueryBlock {
         lanes = padded(rows, PAIR_COLUMNS);
         const Range range = visible.range(first, first + rows);
         keys = {range.low / PAIR_KEYS * PAIR_KEYS, padded(range.high, PAIR_KEYS)};
+        first_end = keys.high;
+        if (!HAS_AMX && lanes == 2 * LANES)
+            first_end = std::max(keys.low, padded(visible.range(first, first + LANES).high, PAIR_KEYS));
     }
 
     int64_t end() const { return first + rows; }
@@ -150,33 +154,48 @@ struct KeyRows {
 static void multiply_keys(
     const KeyRows& rows, const HeadWidth& width, const Pair* units, const QueryBlock& block, float* to
 ) {
-    const int64_t low = block.keys.low, high = std::min(block.keys.high, rows.count);
-    OperandOf<Pair> a = rows.operand;
-    a.data += low * a.across;
-    multiply_pairs<false>(
-        a, high - low, {units, QUERY_BLOCK}, block.lanes, width.steps, to + low * QUERY_BLOCK, QUERY_BLOCK
-    );
+    auto multiply = [&](int64_t low, int64_t high, int64_t lane) {
+        OperandOf<Pair> a = rows.operand;
+        a.data += low * a.across;
+        multiply_pairs<false>(
+            a, std::min(high, rows.count) - low, {units + lane, QUERY_BLOCK}, block.lanes - lane, width.steps,
+            to + low * QUERY_BLOCK + lane, QUERY_BLOCK
+        );
+    };
+    multiply(block.keys.low, block.first_end, 0);
+    multiply(block.first_end, block.keys.high, LANES);
 }
 
 // results[query] = Σ over the visible keys of weights · pairs.
 static void multiply_weights(const PairHead& w, const Pair* pairs, const HeadWidth& width, const QueryBlock& block) {
-    const auto [low, high] = block.keys;
-    multiply_pairs<false>(
-        weights_at(w.weights, low), padded(block.rows, PAIR_ROWS), {pairs + low / 2 * width.stride, width.stride},
-        width.columns, (high - low) / 2, w.results, width.stride
-    );
+    const int64_t low = block.keys.low;
+    auto multiply = [&](int64_t row, int64_t count, int64_t high) {
+        OperandOf<Pair> a = weights_at(w.weights, low);
+        a.data += row * a.across;
+        multiply_pairs<false>(
+            a, padded(count, PAIR_ROWS), {pairs + low / 2 * width.stride, width.stride}, width.columns,
+            (high - low) / 2, w.results + row * width.stride, width.stride
+        );
+    };
+    const int64_t in_first = block.first_end < block.keys.high ? LANES : 0;
+    multiply(0, in_first, block.first_end);
+    multiply(in_first, block.rows - in_first, block.keys.high);
 }
 
 // to[key] += Σ over a block of queries of rows · pairs.
 static void add_key_gradients(
     const uint16_t* rows, const Pair* pairs, const HeadWidth& width, const QueryBlock& block, float* to
 ) {
-    const auto [low, high] = block.keys;
     const int64_t stride = QUERY_BLOCK / 2;
-    multiply_pairs<true>(
-        adjacent_steps(reinterpret_cast<const Pair*>(rows) + low * stride, stride), high - low, {pairs, width.stride},
-        width.columns, pair_steps(block.rows), to + low * width.stride, width.stride
-    );
+    auto multiply = [&](int64_t low, int64_t high, int64_t lane) {
+        multiply_pairs<true>(
+            adjacent_steps(reinterpret_cast<const Pair*>(rows) + low * stride + lane / 2, stride), high - low,
+            {pairs + lane / 2 * width.stride, width.stride}, width.columns, pair_steps(block.rows - lane),
+            to + low * width.stride, width.stride
+        );
+    };
+    multiply(block.keys.low, block.first_end, 0);
+    multiply(block.first_end, block.keys.high, LANES);
 }
 
 // At most LANES queries of a block, from the one at `lane` on.
@@ -236,11 +255,11 @@ static Floats put_weights(const QueryVector& q, const PairHead& w, float* log_su
         const Floats values = exponential(load(scores + key * QUERY_BLOCK) * scale - largest);
         const Floats weights = q.visible_values(key, values, Floats{});
         total += weights;
-        return rounded_bits(q.a.threshold ? (q.retained(key) ? weights : Floats{}) : weights);
+        return rounded(q.a.threshold ? (q.retained(key) ? weights : Floats{}) : weights);
     };
     q.put_pairs(w.weights, [&](int64_t key) {
-        const Ints upper = weight(key);
-        return upper | weight(key + 1) << 16;
+        const Halves first = weight(key);
+        return paired(first, weight(key + 1));
     });
     const Floats results = largest + logarithm(total);  // −∞ if all keys are masked
     for (int i = 0; i < q.count; i++) log_sums[q.first + i] = results[i];
@@ -254,6 +273,7 @@ static void attend_forward_pairs(
     for (int64_t first = 0, next; first < a.queries; first = next) {
         const QueryBlock block(a, visible, first);
         next = block.end();
+        for (int64_t i = first; i < next; i++) context.fetch(i, a.heads.d_v);
         copy_block(q, visible, block, w.k, w, w.q_units, nullptr);
         multiply_keys(keys, w.k, w.q_units, block, w.scores);
         alignas(64) float factors[QUERY_BLOCK];
@@ -292,13 +312,13 @@ static void put_score_gradients(const QueryVector& q, const PairHead& w, const f
     }
     auto gradient = [&](int64_t key) {
         const int64_t at = key * QUERY_BLOCK;
-        const Ints bits = rounded_bits(load(scores + at) * (load(d_weights + at) - product) * scale);
-        *reinterpret_cast<Halves*>(w.d_score_rows + at + lane) = __builtin_convertvector(bits, Halves);
-        return bits;
+        const Halves result = rounded(load(scores + at) * (load(d_weights + at) - product) * scale);
+        *reinterpret_cast<Halves*>(w.d_score_rows + at + lane) = result;
+        return result;
     };
     q.put_pairs(w.weights, [&](int64_t key) {
-        const Ints upper = gradient(key);
-        return upper | gradient(key + 1) << 16;
+        const Halves first = gradient(key);
+        return paired(first, gradient(key + 1));
     });
 }
 
@@ -311,6 +331,7 @@ static void attend_backward_pairs(
     for (int64_t first = 0, next; first < a.queries; first = next) {
         const QueryBlock block(a, visible, first);
         next = block.end();
+        for (int64_t i = first; i < next; i++) d_q.fetch(i, a.heads.d_k);
         copy_block(q, visible, block, w.k, w, w.q_units, w.q_pairs);
         copy_block(d_context, visible, block, w.v, w, w.d_context_units, w.d_context_pairs);
         multiply_keys(keys, w.k, w.q_units, block, w.scores);
@@ -352,8 +373,10 @@ static void attend_group_pairs(
         attend_backward_pairs(a, visible, h, w, keys, values);
     }
     const Rows<uint16_t> d_k(a.k_gradient, kv_head), d_v(a.v_gradient, kv_head);
-    for (int64_t i = 0; i < a.keys; i++)
+    for (int64_t i = 0; i < a.keys; i++) {
+        d_k.fetch(i + ROWS_AHEAD, a.heads.d_k), d_v.fetch(i + ROWS_AHEAD, a.heads.d_v);
         put(w.d_k + i * w.k.stride, a.heads.d_k, d_k[i]), put(w.d_v + i * w.v.stride, a.heads.d_v, d_v[i]);
+    }
 }
 
 static void attend_batches_pairs(const Attention& a, bool backward, int64_t heads_per_chunk) {

@@ -36,7 +36,17 @@ static inline Ints lane_numbers() {
     for (int i = 0; i < LANES; i++) lane[i] = i;
     return lane;
 }
-static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+
+// a > b ? a : b, for which GCC uses two instructions. If a or b is NaN, the result is b.
+static inline Floats greater(Floats a, Floats b) {
+#if LANES == 16
+    return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return a > b ? a : b;
+#endif
+}
 
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
 #define SHUFFLE(values, ...) __builtin_shuffle(values, Ints{__VA_ARGS__})
@@ -210,40 +220,57 @@ typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_a
 static inline Floats read(const float* from) { return load(from); }
 static inline void write(float* to, Floats values) { store(to, values); }
 
-static inline Floats read(const uint16_t* from) {  // bfloat16
-    Ints bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Ints) << 16;
-    return (Floats)bits;
-}
-
-static inline void write(uint16_t* to, Floats values) {  // to nearest, ties to even; NaN stays NaN
-#if defined(__AVX512BF16__)
-    const auto rounded = _mm512_cvtneps_pbh((__m512)values);
-    memcpy(to, &rounded, sizeof rounded);
-#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-    const bfloat16x4_t rounded = vcvt_bf16_f32((float32x4_t)values);
-    memcpy(to, &rounded, sizeof rounded);
+// 16-bit numbers as ints. GCC 12 converts vectors of more than 128 bits in parts.
+static inline Ints widened(Halves halves) {
+#if LANES == 16
+    return (Ints)_mm512_cvtepu16_epi32((__m256i)halves);
+#elif LANES == 8
+    return (Ints)_mm256_cvtepu16_epi32((__m128i)halves);
 #else
-    Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
-    Ints result = values == values ? rounded : bits | 0x400000;
-    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(result >> 16 & 0xffff, Halves);
+    return __builtin_convertvector(halves, Ints);
 #endif
 }
+
+static inline Floats read(const uint16_t* from) {  // bfloat16
+    return (Floats)(widened(*reinterpret_cast<const Halves*>(from)) << 16);
+}
+
+// The numbers rounded to bfloat16: to nearest, ties to even; NaN stays NaN.
+static inline Halves rounded(Floats values) {
+#if defined(__AVX512BF16__)
+    return (Halves)_mm512_cvtneps_pbh((__m512)values);
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+    return (Halves)vcvt_bf16_f32((float32x4_t)values);
+#else
+    const Ints bits = (Ints)values, nearest = bits + 0x7fff + (bits >> 16 & 1);
+    const Ints result = values == values ? nearest : bits | 0x400000;
+    return __builtin_convertvector(result >> 16 & 0xffff, Halves);
+#endif
+}
+
+static inline void write(uint16_t* to, Floats values) { *reinterpret_cast<Halves*>(to) = rounded(values); }
 
 // The lower or the upper halves of the lanes, which are bfloat16.
 static inline Floats half_of(Ints pairs, bool upper) {
     return (Floats)(upper ? pairs & static_cast<int32_t>(0xffff0000) : pairs << 16);
 }
 
-// The numbers rounded to bfloat16, in the lower halves of the lanes.
-static inline Ints rounded_bits(Floats values) {
-    uint16_t halves[LANES];
-    write(halves, values);
-    return __builtin_convertvector(*reinterpret_cast<const Halves*>(halves), Ints);
+// Pairs of the halves of two vectors, the first in the lower bits.
+static inline Ints paired(Halves first, Halves second) {
+#if LANES == 16
+    alignas(64) static const uint16_t order[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                                   8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    return (Ints)_mm512_permutex2var_epi16(
+        _mm512_castsi256_si512((__m256i)first), _mm512_load_si512(order), _mm512_castsi256_si512((__m256i)second)
+    );
+#else
+    return widened(first) | widened(second) << 16;
+#endif
 }
 
 // The numbers as they are after storing: rounded to bfloat16, or as they are.
 static inline Floats as_stored(const float*, Floats values) { return values; }
-static inline Floats as_stored(const uint16_t*, Floats values) { return (Floats)(rounded_bits(values) << 16); }
+static inline Floats as_stored(const uint16_t*, Floats values) { return (Floats)(widened(rounded(values)) << 16); }
 
 static inline float single(float value) { return value; }
 static inline void put_single(float* to, float value) { *to = value; }

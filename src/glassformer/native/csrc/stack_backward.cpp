@@ -97,33 +97,35 @@ void put_hidden_gradient(
     struct Vectors { Floats d_hidden, d_other, activated; };
     const int64_t steps = steps_of<T>(saved.rows), other = s.d_ff * steps, in_block = column % COLUMN_BLOCK;
     const int64_t step = row / PackedStep<T>::ENTRIES, stride = s.hidden_width();
-    const Activation activation = s.activation_kind();
     const bool gated = s.gated();
     int64_t at = column * steps + step * PANEL;  // index of the current step in panels
     Unit<T>* d_hidden = to.column_blocks + (column - in_block) * steps + step * COLUMN_BLOCK;
-    auto put = [&](int64_t i, int64_t j) {
-        const Floats gradient = load(gradients + i * PANEL + j), value = row_of(saved.hidden + at, j, i);
-        T* d_row = to.rows + i * stride + column + j;
-        const Floats factor = gated ? row_of(saved.hidden + other + at, j, i) : broadcast(1.0f);
-        const ActivationGradient result = activation_gradient(activation, value, gradient * factor);
-        const Vectors v = {result.gradient, gradient * result.activated, result.activated * factor};
-        if (gated) write(d_row + s.d_ff, v.d_other);
-        write(d_row, v.d_hidden);
-        return v;
-    };
-    for (int64_t i = 0; i < count; i += PackedStep<T>::ENTRIES) {
-        const int64_t next = at + steps * PANEL;
-        fetch_line(to.rows + i * stride + column + PANEL), fetch_line(saved.hidden + next);
-        if (gated) fetch_line(to.rows + i * stride + s.d_ff + column + PANEL), fetch_line(saved.hidden + other + next);
-        if (to.activations) fetch_line(to.activations + next);
-        for (int64_t j = 0; j < PANEL; j += LANES) {
-            const Vectors upper = put(i, j), lower = has_next<T>(i, count) ? put(i + 1, j) : Vectors{};
-            put_units(upper.d_hidden, lower.d_hidden, d_hidden, in_block + j);
-            if (gated) put_units(upper.d_other, lower.d_other, d_hidden + other, in_block + j);
-            if (to.activations) put_units(upper.activated, lower.activated, to.activations + at, j);
+    with_activation(s.activation_kind(), [&](auto activation) {
+        auto put = [&](int64_t i, int64_t j) {
+            const Floats gradient = load(gradients + i * PANEL + j), value = row_of(saved.hidden + at, j, i);
+            T* d_row = to.rows + i * stride + column + j;
+            const Floats factor = gated ? row_of(saved.hidden + other + at, j, i) : broadcast(1.0f);
+            const ActivationGradient result = activation_gradient(activation, value, gradient * factor);
+            const Vectors v = {result.gradient, gradient * result.activated, result.activated * factor};
+            if (gated) write(d_row + s.d_ff, v.d_other);
+            write(d_row, v.d_hidden);
+            return v;
+        };
+        for (int64_t i = 0; i < count; i += PackedStep<T>::ENTRIES) {
+            const int64_t next = at + steps * PANEL;
+            fetch_line(to.rows + i * stride + column + PANEL), fetch_line(saved.hidden + next);
+            if (gated)
+                fetch_line(to.rows + i * stride + s.d_ff + column + PANEL), fetch_line(saved.hidden + other + next);
+            if (to.activations) fetch_line(to.activations + next);
+            for (int64_t j = 0; j < PANEL; j += LANES) {
+                const Vectors upper = put(i, j), lower = has_next<T>(i, count) ? put(i + 1, j) : Vectors{};
+                put_units(upper.d_hidden, lower.d_hidden, d_hidden, in_block + j);
+                if (gated) put_units(upper.d_other, lower.d_other, d_hidden + other, in_block + j);
+                if (to.activations) put_units(upper.activated, lower.activated, to.activations + at, j);
+            }
+            at += PANEL, d_hidden += COLUMN_BLOCK;
         }
-        at += PANEL, d_hidden += COLUMN_BLOCK;
-    }
+    });
 }
 
 // Packing of a weight for the product of gradients with it, from the step `first` of `steps` on.

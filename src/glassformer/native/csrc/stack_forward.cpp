@@ -134,21 +134,22 @@ void put_hidden_panel(
     const float* sums, const T* bias, T* hidden
 ) {
     const int64_t stride = s.hidden_width(), steps = steps_of<T>(saved.rows);
-    const Activation activation = s.gated() ? NONE : s.activation_kind();
     Unit<T>* panel = saved.hidden + column * steps + row / PackedStep<T>::ENTRIES * PANEL;
-    auto put = [=](int64_t i, int64_t j) {
-        const Floats product = load(sums + i * PANEL + j), sum = bias ? product + read(bias + j) : product;
-        const Floats stored = as_stored(hidden, activation == RELU ? activated(RELU, sum) : sum);
-        write(hidden + i * stride + column + j, activated(activation, stored));
-        return stored;
-    };
-    for (int64_t i = 0; i < count; i += PackedStep<T>::ENTRIES, panel += PANEL) {
-        fetch_line(hidden + i * stride + column + PANEL), fetch_line(panel + steps * PANEL);
-        for (int64_t j = 0; j < PANEL; j += LANES) {
-            const Floats upper = put(i, j), lower = has_next<T>(i, count) ? put(i + 1, j) : Floats{};
-            put_units(upper, lower, panel, j);
+    with_activation(s.gated() ? NONE : s.activation_kind(), [=](auto activation) mutable {
+        auto put = [=](int64_t i, int64_t j) {
+            const Floats product = load(sums + i * PANEL + j), sum = bias ? product + read(bias + j) : product;
+            const Floats stored = as_stored(hidden, activation == RELU ? activated(RELU, sum) : sum);
+            write(hidden + i * stride + column + j, activated(activation, stored));
+            return stored;
+        };
+        for (int64_t i = 0; i < count; i += PackedStep<T>::ENTRIES, panel += PANEL) {
+            fetch_line(hidden + i * stride + column + PANEL), fetch_line(panel + steps * PANEL);
+            for (int64_t j = 0; j < PANEL; j += LANES) {
+                const Floats upper = put(i, j), lower = has_next<T>(i, count) ? put(i + 1, j) : Floats{};
+                put_units(upper, lower, panel, j);
+            }
         }
-    }
+    });
 }
 
 // Replace the first `count` numbers of a row by their activations, times the next `count`.
