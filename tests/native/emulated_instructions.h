@@ -94,6 +94,12 @@ static inline __m512i emulated_lower_half(__m256i half) {
 }
 #define _mm512_max_ps emulated_max
 static inline __m512 emulated_max(__m512 a, __m512 b) { return a > b ? a : b; }
+#define _mm512_scalef_ps emulated_scale
+static inline __m512 emulated_scale(__m512 x, __m512 exponents) {  // integers, or NaN like x
+    for (int i = 0; i < 16; i++)
+        if (x[i] == x[i]) x[i] = __builtin_ldexpf(x[i], static_cast<int>(exponents[i]));
+    return x;
+}
 #define _mm512_load_si512 emulated_load_aligned
 static inline __m512i emulated_load_aligned(const void* from) {
     __m512i result;

@@ -10,14 +10,14 @@ enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi
 struct Normal { Floats cdf, unnormalized_density; };
 
 static inline Normal normal(Floats x) {
-    const Floats scaled = x * 0.70710678f, size = scaled < 0.0f ? -scaled : scaled;
+    const Floats scaled = x * 0.70710678f, size = magnitude(scaled);
     const Floats t = 1.0f / (1.0f + 0.3275911f * size), density = exponential(-size * size);
     Floats p = t * 1.061405429f - 1.453152027f;
     p = p * t + 1.421413741f;
     p = p * t - 0.284496736f;
     p = p * t + 0.254829592f;
     const Floats error = 1.0f - p * t * density;
-    return {0.5f + 0.5f * (scaled < 0.0f ? -error : error), density};
+    return {0.5f + 0.5f * with_sign(error, scaled), density};
 }
 
 // The factor g(x) of the smooth activations, which are x · g(x): Φ(x), its approximation with tanh, or the logistic
@@ -60,6 +60,6 @@ static inline void with_activation(Activation activation, Work work) {
         case RELU: return work(std::integral_constant<Activation, RELU>{});
         case GELU: return work(std::integral_constant<Activation, GELU>{});
         case SILU: return work(std::integral_constant<Activation, SILU>{});
-        case GELU_TANH: return work(std::integral_constant<Activation, GELU_TANH>{});
+        default: return work(std::integral_constant<Activation, GELU_TANH>{});
     }
 }

@@ -11,7 +11,7 @@
 #else
 #define QUERY_TILE 6
 #endif
-#define ROWS_AHEAD 8  // of rows being written, prefetched
+#define ROWS_AHEAD 8  // rows prefetched ahead of the one being written
 
 // Rows of one head.
 template <class T>

@@ -3,8 +3,7 @@
 // Scores are computed as keys × queries, at most QUERY_BLOCK queries at a time: lanes of vectors are queries, so
 // softmax needs no sum across lanes, and rows of weights are the operands of the gradients of keys and values. Weights
 // and gradients of scores are rounded to bfloat16. A block reads the keys from the first to the last that are visible
-// to it, in pairs, with AMX in tiles; hidden ones among them have the weight 0, so that their NaN reaches all queries
-// of a block.
+// to it, in pairs, with AMX in tiles. Hidden ones have the weight 0: their NaN may reach all queries of the block.
 #pragma once
 #include "microkernel.h"
 #if HAS_BFLOAT16
@@ -98,7 +97,7 @@ static void copy_used_rows(
 struct QueryBlock {
     int64_t first, rows, lanes;
     Range keys;
-    int64_t first_end;  // end of the keys visible to the first vector; without AMX others are multiplied by the second
+    int64_t first_end;  // end of the keys visible to the first of two vectors; with AMX keys.high
 
     QueryBlock(const SequenceAttention& a, const VisibleKeys& visible, int64_t first)
         : first(first), rows(std::min<int64_t>(QUERY_BLOCK, a.queries - first)) {
@@ -155,6 +154,7 @@ static void multiply_keys(
     const KeyRows& rows, const HeadWidth& width, const Pair* units, const QueryBlock& block, float* to
 ) {
     auto multiply = [&](int64_t low, int64_t high, int64_t lane) {
+        if (low >= high) return;
         OperandOf<Pair> a = rows.operand;
         a.data += low * a.across;
         multiply_pairs<false>(
@@ -188,6 +188,7 @@ static void add_key_gradients(
 ) {
     const int64_t stride = QUERY_BLOCK / 2;
     auto multiply = [&](int64_t low, int64_t high, int64_t lane) {
+        if (low >= high) return;
         multiply_pairs<true>(
             adjacent_steps(reinterpret_cast<const Pair*>(rows) + low * stride + lane / 2, stride), high - low,
             {pairs + lane / 2 * width.stride, width.stride}, width.columns, pair_steps(block.rows - lane),

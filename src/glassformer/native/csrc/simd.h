@@ -37,7 +37,7 @@ static inline Ints lane_numbers() {
     return lane;
 }
 
-// a > b ? a : b, for which GCC uses two instructions. If a or b is NaN, the result is b.
+// a > b ? a : b in one instruction, where GCC would use two. If a or b is NaN, the result is b.
 static inline Floats greater(Floats a, Floats b) {
 #if LANES == 16
     return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
@@ -47,6 +47,11 @@ static inline Floats greater(Floats a, Floats b) {
     return a > b ? a : b;
 #endif
 }
+
+static inline Floats magnitude(Floats x) { return (Floats)((Ints)x & INT32_MAX); }
+
+// x, or −x in the lanes where `sign` is negative.
+static inline Floats with_sign(Floats x, Floats sign) { return (Floats)((Ints)x ^ ((Ints)sign & INT32_MIN)); }
 
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
 #define SHUFFLE(values, ...) __builtin_shuffle(values, Ints{__VA_ARGS__})
@@ -177,9 +182,9 @@ static inline float maximum(Floats values) {
 
 // e^x for x ≤ 88 to 2e-7: 2^n · p(x − n ln 2), p a Taylor polynomial on |r| ≤ ln 2 / 2. Below −87 it is 0.
 static inline Floats exponential(Floats x) {
-    const Floats rounder = broadcast(12582912.0f);        // 1.5 · 2^23: adding it rounds to an integer
-    Floats bounded = x < -87.0f ? broadcast(-87.0f) : x;  // NaN stays NaN
-    Floats n = (bounded * 1.44269504f + rounder) - rounder;
+    const Floats rounder = broadcast(12582912.0f);         // 1.5 · 2^23: adding it rounds to an integer
+    const Floats bounded = greater(broadcast(-87.0f), x);  // NaN stays NaN
+    const Floats n = (bounded * 1.44269504f + rounder) - rounder;
     Floats r = bounded - n * 0.693359375f;
     r -= n * -2.12194440e-4f;
     Floats p = broadcast(1.0f / 5040);
@@ -190,10 +195,12 @@ static inline Floats exponential(Floats x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    Ints bits = (__builtin_convertvector(n, Ints) + 127) << 23;
-    Floats power;
-    memcpy(&power, &bits, sizeof power);
-    return x < -87.0f ? Floats{} : p * power;
+#if LANES == 16
+    const Floats result = (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+    const Floats result = p * (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
+#endif
+    return x < -87.0f ? Floats{} : result;
 }
 
 // ln x to 1e-7 for normal x > 0: e ln 2 + ln m, x = m · 2^e, √½ ≤ m < √2 (the polynomial of Cephes' logf). −∞ for 0.
@@ -255,7 +262,7 @@ static inline Floats half_of(Ints pairs, bool upper) {
     return (Floats)(upper ? pairs & static_cast<int32_t>(0xffff0000) : pairs << 16);
 }
 
-// Pairs of the halves of two vectors, the first in the lower bits.
+// Pairs of the 16-bit numbers of two vectors, those of the first in the lower bits.
 static inline Ints paired(Halves first, Halves second) {
 #if LANES == 16
     alignas(64) static const uint16_t order[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
