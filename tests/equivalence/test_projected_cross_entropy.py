@@ -73,6 +73,15 @@ def test_the_plain_likelihood_is_a_number_to_report() -> None:
     assert not projected_cross_entropy(hidden, weight, None, target, 0.1).nll.requires_grad
 
 
+def test_bfloat16_loss_of_exact_logits_is_that_of_pytorch() -> None:
+    """All numbers have 8 bits, so that logits are exact and the error is that of the exponential function."""
+    exact = [(8 * torch.randn(rows, 64, dtype=torch.float64)).round() / 8 for rows in (100, 133)]
+    target = torch.randint(133, (100,))
+    ours = loss_of("native", exact[0].bfloat16(), exact[1].float(), None, target, 0.0)
+    theirs = F.cross_entropy(F.linear(*exact), target)
+    assert ours.nll.item() / 100 == pytest.approx(theirs.item(), abs=1e-5)
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_bfloat16_cross_entropy_is_within_one_percent(smoothing: float) -> None:
     """bfloat16 has 8 bits: single logits are off by up to 0.4 %, sums over many tokens by less."""

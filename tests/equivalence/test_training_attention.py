@@ -17,6 +17,8 @@ SIZES = [
     (1, 4, 130, 130, 32, 32),
     (1, 1, 5, 6, 65, 67),
     (2, 2, 7, 40, 32, 48),
+    (9, 3, 7, 40, 8, 16),  # four sequences a thread, so that a thread computes all heads of one
+    (9, 2, 40, 7, 16, 8),
 ]
 MASKS: dict[str, Callable[[int, int, int, int], Tensor | None]] = {
     "none": lambda batch, heads, query, key: None,
@@ -79,12 +81,12 @@ def test_native_attention_equals_the_definition(
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.bfloat16, 2e-2)], ids=str)
 @pytest.mark.parametrize("kind", ["none", "causal", "of each head"])
-@pytest.mark.parametrize(("n", "d_k", "d_v"), [(20, 24, 8), (5, 32, 16)])
+@pytest.mark.parametrize(("batch", "n", "d_k", "d_v"), [(3, 20, 24, 8), (3, 5, 32, 16), (9, 20, 24, 8)])
 def test_heads_that_share_keys_and_values_equal_repeated_ones(
-    n: int, d_k: int, d_v: int, kind: str, dtype: torch.dtype, tolerance: float
+    batch: int, n: int, d_k: int, d_v: int, kind: str, dtype: torch.dtype, tolerance: float
 ) -> None:
-    (q, _, _), (_, k, v) = inputs((3, 6, n, n, d_k, d_v), dtype), inputs((3, 2, n, n, d_k, d_v), dtype)
-    weights, mask = torch.randn(3, 6, n, d_v), MASKS[kind](3, 6, n, n)
+    (q, _, _), (_, k, v) = inputs((batch, 6, n, n, d_k, d_v), dtype), inputs((batch, 2, n, n, d_k, d_v), dtype)
+    weights, mask = torch.randn(batch, 6, n, d_v), MASKS[kind](batch, 6, n, n)
     found = value_and_gradients(lambda *x: attention(*x, mask), [q, k, v], weights)
     repeated = lambda q, k, v: definition(q, *(x.repeat_interleave(3, dim=1) for x in (k, v)), mask)  # noqa: E731
     exact = value_and_gradients(repeated, [x.double() for x in (q, k, v)], weights)

@@ -95,10 +95,28 @@ static inline __m512i emulated_lower_half(__m256i half) {
 #define _mm512_max_ps emulated_max
 static inline __m512 emulated_max(__m512 a, __m512 b) { return a > b ? a : b; }
 #define _mm512_scalef_ps emulated_scale
-static inline __m512 emulated_scale(__m512 x, __m512 exponents) {  // integers, or NaN like x
-    for (int i = 0; i < 16; i++)
-        if (x[i] == x[i]) x[i] = __builtin_ldexpf(x[i], static_cast<int>(exponents[i]));
+static inline __m512 emulated_scale(__m512 x, __m512 exponents) {  // rounded down; or NaN like x
+    for (int i = 0; i < 16; i++) {
+        if (x[i] != x[i] || exponents[i] != exponents[i]) continue;
+        const float bounded = exponents[i] < -300.0f ? -300.0f : exponents[i] > 300.0f ? 300.0f : exponents[i];
+        x[i] = __builtin_ldexpf(x[i], static_cast<int>(__builtin_floorf(bounded)));
+    }
     return x;
+}
+#define _mm512_min_ps emulated_min
+static inline __m512 emulated_min(__m512 a, __m512 b) { return a < b ? a : b; }
+#define _mm512_reduce_ps(x, mode) emulated_fraction(x)
+static inline __m512 emulated_fraction(__m512 x) {  // the difference from the next lower integer; 0 for infinity
+    for (int i = 0; i < 16; i++) x[i] = __builtin_isinf(x[i]) ? 0.0f : x[i] - __builtin_floorf(x[i]);
+    return x;
+}
+#define _mm512_permutex2var_ps emulated_look_up
+static inline __m512 emulated_look_up(__m512 a, __m512i indices, __m512 b) {
+    int32_t index[16];
+    memcpy(index, &indices, 64);
+    __m512 result;
+    for (int i = 0; i < 16; i++) result[i] = index[i] & 16 ? b[index[i] & 15] : a[index[i] & 15];
+    return result;
 }
 #define _mm512_load_si512 emulated_load_aligned
 static inline __m512i emulated_load_aligned(const void* from) {

@@ -1,24 +1,10 @@
 // Activations of a feed-forward layer and their gradients, for training and use: ReLU (section 3.3), GELU and its
 // approximation with tanh (Hendrycks & Gimpel 2016), SiLU (Elfwing et al. 2018).
 #pragma once
-#include "simd.h"
+#include "normal.h"
 #include <type_traits>
 
 enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
-
-// Φ(x), the normal distribution, to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and e^(−x²/2).
-struct Normal { Floats cdf, unnormalized_density; };
-
-static inline Normal normal(Floats x) {
-    const Floats scaled = x * 0.70710678f, size = magnitude(scaled);
-    const Floats t = 1.0f / (1.0f + 0.3275911f * size), density = exponential(-size * size);
-    Floats p = t * 1.061405429f - 1.453152027f;
-    p = p * t + 1.421413741f;
-    p = p * t - 0.284496736f;
-    p = p * t + 0.254829592f;
-    const Floats error = 1.0f - p * t * density;
-    return {0.5f + 0.5f * with_sign(error, scaled), density};
-}
 
 // The factor g(x) of the smooth activations, which are x · g(x): Φ(x), its approximation with tanh, or the logistic
 // function. Exponents are bounded, so that every finite x has a finite result.
@@ -44,7 +30,7 @@ static inline ActivationGradient activation_gradient(Activation activation, Floa
     if (activation == RELU) return {greater(Floats{}, x), x > 0.0f ? d : Floats{}};
     if (activation == GELU) {
         const Normal n = normal(x);
-        return {x * n.cdf, d * (n.cdf + x * n.unnormalized_density * 0.39894228f)};
+        return {x * n.cdf, d * n.slope};
     }
     const Floats g = gate(activation, x), slope = x * g * (1.0f - g);
     if (activation == SILU) return {x * g, d * (g + slope)};

@@ -7,11 +7,10 @@
 #include "api.h"
 #include "attention.h"
 #include "dropout.h"
-#include "heads.h"
+#include "next_head.h"
 #include "pair_attention.h"
 #include "softmax.h"
 #include "thread_pool.h"
-#include "visible_keys.h"
 
 // Buffers for the heads of one sequence that share keys and values. Rows and transposed rows are padded to full
 // vectors.
@@ -111,6 +110,7 @@ static void multiply_queries(
 template <class T>
 static void attend_forward(const SequenceAttention& a, int64_t h, const T* last_v, Head<T>& w) {
     const Rows<T> q(a.q, h), v(a.v, h / a.heads.group()), context(a.context, h);
+    const NextHead<T> next_head(a, h, false);
     update_visible(a, h, w);
     w.results.resize(QUERY_TILE * padded(a.heads.d_v, LANES));
     const uint8_t* mask = a.mask_of(h);
@@ -120,6 +120,7 @@ static void attend_forward(const SequenceAttention& a, int64_t h, const T* last_
         const Range range = w.visible.range(i, std::min(i + QUERY_TILE, a.queries));
         const int64_t count = std::min<int64_t>(QUERY_TILE, a.queries - i);
         copy_mask_rows(a, mask, i, range, w);
+        next_head.fetch(i, std::min(i + QUERY_TILE, a.queries));
         multiply_queries(q, i, a.queries, a.heads.d_k, w.k_transposed, range, w, w.weights.data());
         for (int64_t t = 0; t < count; t++) {
             float* weights = w.weights.data() + t * w.score_stride;
@@ -152,6 +153,7 @@ static void score_gradients(Range range, float scale, const float* weights, floa
 template <class T>
 static void attend_backward(const SequenceAttention& a, int64_t h, const T* last_k, Head<T>& w) {
     const Rows<T> q(a.q, h), k(a.k, h / a.heads.group()), d_context(a.context_gradient, h);
+    const NextHead<T> next_head(a, h, true);
     const int64_t wide_k = padded(a.heads.d_k, LANES), wide_v = padded(a.heads.d_v, LANES);
     update_visible(a, h, w);
     w.results.resize(QUERY_TILE * wide_k), w.rows.resize(QUERY_TILE * std::max(wide_k, wide_v));
@@ -161,6 +163,7 @@ static void attend_backward(const SequenceAttention& a, int64_t h, const T* last
     for (int64_t i = 0; i < a.queries; i += QUERY_TILE) {
         const Range range = w.visible.range(i, std::min(i + QUERY_TILE, a.queries));
         copy_mask_rows(a, mask, i, range, w);
+        next_head.fetch(i, std::min(i + QUERY_TILE, a.queries));
         multiply_queries(q, i, a.queries, a.heads.d_k, w.k_transposed, range, w, w.weights.data());
         multiply_queries(d_context, i, a.queries, a.heads.d_v, w.v_transposed, range, w, w.d_weights.data());
         for (int64_t t = 0; t < QUERY_TILE; t++) {
@@ -231,8 +234,7 @@ static void attend_batches_in_tiles(const Attention& a, bool backward, int64_t h
 // Attention of all sequences: of bfloat16 with instructions for pairs, if the processor has them.
 template <class T>
 void attend_batches(const Attention& a, bool backward) {
-    // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
-    const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.heads.n_kv_heads);
+    const int64_t heads_per_chunk = has_many_sequences(a) ? std::max<int64_t>(1, a.heads.n_kv_heads) : 1;
 #if HAS_BFLOAT16
     if constexpr (std::is_same<T, uint16_t>::value) attend_batches_pairs(a, backward, heads_per_chunk);
     else

@@ -8,89 +8,8 @@
 #include "microkernel.h"
 #if HAS_BFLOAT16
 #include "dropout.h"
-#include "heads.h"
-#include "pair_products.h"
-#include "visible_keys.h"
-
-// Width of the rows of a head: numbers, numbers in memory, columns of a product, and pairs of a sum.
-struct HeadWidth {
-    int64_t size, stride, columns, steps;
-
-    explicit HeadWidth(int64_t size)
-        : size(size), stride(padded(size, 2 * LANES)), columns(padded(size, PAIR_COLUMNS)), steps(pair_steps(size)) {}
-};
-
-// Buffers for one head of keys and values and a block of queries. In pairs two neighboring rows are interleaved, in
-// transposed units rows are columns.
-struct PairHead {
-    HeadWidth k, v;
-    int64_t keys;
-    Pair *k_copies, *v_copies;             // [keys, stride / 2]
-    Pair *k_pairs, *v_pairs;               // [keys / 2, stride]
-    Pair* rows;                            // [QUERY_BLOCK, stride / 2]
-    Pair *q_units, *d_context_units;       // [stride / 2, QUERY_BLOCK]
-    Pair *q_pairs, *d_context_pairs;       // [QUERY_BLOCK / 2, stride]
-    float *scores, *d_weights;             // [keys, QUERY_BLOCK]
-    uint16_t *weight_rows, *d_score_rows;  // [keys, QUERY_BLOCK]
-    Pair* weights;                         // or d_scores: [keys / 2, QUERY_BLOCK], as put_weight_pairs lays them out
-    float *results, *d_k, *d_v;            // [QUERY_BLOCK, stride], [keys, stride]
-    int64_t bytes;
-
-    // `memory` is null for `bytes` alone.
-    PairHead(const SequenceAttention& a, char* memory)
-        : k(a.heads.d_k), v(a.heads.d_v), keys(padded(a.keys, PAIR_KEYS)) {
-        Arena arena{memory};
-        const int64_t stride = std::max(k.stride, v.stride);
-        for (auto pointer : {&k_copies, &k_pairs}) *pointer = arena.next<Pair>(keys * k.stride / 2);
-        for (auto pointer : {&v_copies, &v_pairs}) *pointer = arena.next<Pair>(keys * v.stride / 2);
-        rows = arena.next<Pair>(QUERY_BLOCK * stride / 2);
-        for (auto pointer : {&q_units, &q_pairs}) *pointer = arena.next<Pair>(QUERY_BLOCK * k.stride / 2);
-        for (auto pointer : {&d_context_units, &d_context_pairs})
-            *pointer = arena.next<Pair>(QUERY_BLOCK * v.stride / 2);
-        for (auto pointer : {&scores, &d_weights}) *pointer = arena.next<float>(keys * QUERY_BLOCK);
-        for (auto pointer : {&weight_rows, &d_score_rows}) *pointer = arena.next<uint16_t>(keys * QUERY_BLOCK);
-        weights = arena.next<Pair>(keys / 2 * QUERY_BLOCK);
-        results = arena.next<float>(QUERY_BLOCK * stride);
-        d_k = arena.next<float>(keys * k.stride), d_v = arena.next<float>(keys * v.stride);
-        bytes = arena.bytes;
-    }
-};
-
-// Interleave neighboring rows of a block, to[row / 2][column].
-static void pair_rows(const Pair* rows, int64_t count, int64_t stride, Pair* to) {
-    const auto halves = reinterpret_cast<const uint16_t*>(rows);
-    for (int64_t i = 0; i < count; i += 2, to += stride)
-        interleave(halves + i * stride, halves + (i + 1) * stride, stride, to);
-}
-
-// Interleave neighboring rows of a head; rows from `count` on and columns behind the last are 0.
-static void pair_rows(const Rows<uint16_t>& from, int64_t count, int64_t rows, const HeadWidth& width, Pair* to) {
-    for (int64_t i = 0; i < rows; i += 2, to += width.stride) {
-        const int64_t size = i < count ? width.size : 0;
-        interleave(i < count ? from[i] : nullptr, i + 1 < count ? from[i + 1] : nullptr, size, to);
-        std::fill(to + size, to + width.stride, Pair{});
-    }
-}
-
-// Copy one row as `width` pairs; zeros fill them up.
-static void copy_pairs(const uint16_t* row, int64_t size, int64_t width, Pair* to) {
-    const auto halves = reinterpret_cast<uint16_t*>(to);
-    int64_t d = 0;
-    for (; d + 2 * LANES <= size; d += 2 * LANES) memcpy(halves + d, row + d, 4 * LANES);  // fixed size: one move
-    for (; d + LANES <= size; d += LANES) memcpy(halves + d, row + d, 2 * LANES);
-    for (; d < 2 * width; d++) halves[d] = d < size ? row[d] : 0;
-}
-
-// Copy rows that `used(row)` accepts, up to `count`; the others are 0.
-template <class Used>
-static void copy_used_rows(
-    const Rows<uint16_t>& from, int64_t first, int64_t count, const HeadWidth& width, Pair* to, Used used
-) {
-    for (int64_t i = first; i < first + count; i++, to += width.stride / 2) {
-        if (used(i)) copy_pairs(from[i], width.size, width.stride / 2, to);
-        else std::fill(to, to + width.stride / 2, Pair{});
-    }
-}
+#include "next_head.h"
+#include "pair_head.h"
 
 // Queries of one sequence from `first` on, as rows and as lanes of vectors, and the keys visible to them. Without AMX a
 // block ends with a sentence of the row, so that its products have few hidden keys.
@@ -131,23 +50,6 @@ static void copy_block(
             );
     if (pairs) pair_rows(w.rows, block.lanes, width.stride, pairs);
 }
-
-// Rows of keys or values as the left operand of a product.
-struct KeyRows {
-    OperandOf<Pair> operand;
-    int64_t count;
-
-    // The rows are read in place without AMX, if each of them consists of pairs.
-    KeyRows(const Rows<uint16_t>& from, int64_t keys, const PairHead& w, const HeadWidth& width, Pair* copies)
-        : operand(adjacent_steps(reinterpret_cast<const Pair*>(from[0]), from.stride / 2)), count(keys) {
-#if !HAS_AMX
-        const bool aligned = reinterpret_cast<uintptr_t>(from[0]) % sizeof(Pair) == 0;
-        if (aligned && width.size % 2 == 0 && from.stride % 2 == 0) return;
-#endif
-        copy_used_rows(from, 0, w.keys, width, copies, [&](int64_t key) { return key < keys; });
-        operand = adjacent_steps(copies, width.stride / 2), count = w.keys;
-    }
-};
 
 // Products of the visible keys, or of their values, with a block of queries: to[key][query].
 static void multiply_keys(
@@ -223,10 +125,15 @@ struct QueryVector {
     float dropout_scale() const { return Dropout(a.seed, a.threshold).scale; }
     float scale() const { return 1.0f / std::sqrt(static_cast<float>(a.heads.d_k)); }
 
-    // The values of the queries to which the key is visible; `hidden` for the others.
+    bool visible_to_all(int64_t key) const { return key >= of_all.low && key < of_all.high; }
+
+    // −1 in the lanes of the queries to which the key is visible, 0 in the others.
+    Ints visible_lanes(int64_t key) const { return visible_to_all(key) ? used : used & visible.lanes(first, key); }
+
+    // The values of those queries; `hidden` for the others.
     Floats visible_values(int64_t key, Floats values, Floats hidden) const {
-        const bool to_all = key >= of_all.low && key < of_all.high;
-        return (to_all ? used : used & visible.lanes(first, key)) ? values : hidden;
+        if (count == LANES && visible_to_all(key)) return values;
+        return visible_lanes(key) ? values : hidden;
     }
 
     // −1 for weights that dropout keeps.
@@ -243,39 +150,53 @@ struct QueryVector {
     }
 };
 
-// Weights of a vector of queries, times their denominators. Sets the logarithms of the denominators; returns the
-// factors of the contexts.
-static Floats put_weights(const QueryVector& q, const PairHead& w, float* log_sums) {
-    const float scale = q.scale(), *scores = w.scores + q.lane;
+// Maxima of the scores, in units of ln 2, and the sums of the weights.
+struct Denominators { Floats maxima, sums; };
+
+// Weights of a vector of queries, times their denominators. This is a function of its own so that its vectors stay in
+// registers.
+template <bool DROPS>
+NOINLINE Denominators put_undivided_weights(const QueryVector& q, const PairHead& w) {
+    const float scale = q.scale() * LOG2_E, *scores = w.scores + q.lane;
+    const Range range = q.range;
     Floats largest = broadcast(-INFINITY), total = {};
-    for (int64_t key = q.range.low; key < q.range.high; key++) {
+    for (int64_t key = range.low; key < range.high; key++) {
         const Floats values = load(scores + key * QUERY_BLOCK) * scale;
         largest = greater(largest, q.visible_values(key, values, broadcast(-INFINITY)));
     }
     auto weight = [&](int64_t key) {
-        const Floats values = exponential(load(scores + key * QUERY_BLOCK) * scale - largest);
+        const Floats values = rough_power_of_two(load(scores + key * QUERY_BLOCK) * scale - largest);
         const Floats weights = q.visible_values(key, values, Floats{});
         total += weights;
-        return rounded(q.a.threshold ? (q.retained(key) ? weights : Floats{}) : weights);
+        return rounded(DROPS ? (q.retained(key) ? weights : Floats{}) : weights);
     };
     q.put_pairs(w.weights, [&](int64_t key) {
         const Halves first = weight(key);
         return paired(first, weight(key + 1));
     });
-    const Floats results = largest + logarithm(total);  // −∞ if all keys are masked
+    return {largest, total};
+}
+
+// Write these weights. Sets the logarithms of the denominators; returns the factors by which contexts are multiplied to
+// divide by them.
+static Floats put_weights(const QueryVector& q, const PairHead& w, float* log_sums) {
+    const Denominators d = q.a.threshold ? put_undivided_weights<true>(q, w) : put_undivided_weights<false>(q, w);
+    const Floats results = d.maxima * LN_2 + logarithm(d.sums);  // −∞ if all keys are masked
     for (int i = 0; i < q.count; i++) log_sums[q.first + i] = results[i];
-    return total == 0.0f ? Floats{} : q.dropout_scale() / total;
+    return d.sums == 0.0f ? Floats{} : q.dropout_scale() / d.sums;
 }
 
 static void attend_forward_pairs(
     const SequenceAttention& a, const VisibleKeys& visible, int64_t h, const PairHead& w, const KeyRows& keys
 ) {
     const Rows<uint16_t> q(a.q, h), context(a.context, h);
+    const NextHead<uint16_t> next_head(a, h, false);
     for (int64_t first = 0, next; first < a.queries; first = next) {
         const QueryBlock block(a, visible, first);
         next = block.end();
         for (int64_t i = first; i < next; i++) context.fetch(i, a.heads.d_v);
         copy_block(q, visible, block, w.k, w, w.q_units, nullptr);
+        next_head.fetch(first, next);
         multiply_keys(keys, w.k, w.q_units, block, w.scores);
         alignas(64) float factors[QUERY_BLOCK];
         for (int64_t i = 0; i < block.lanes; i += LANES)
@@ -289,32 +210,49 @@ static void attend_forward_pairs(
     }
 }
 
-// Weights of a vector of queries as rows, and the gradients of their scores as rows and as weights:
-// d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k.
-static void put_score_gradients(const QueryVector& q, const PairHead& w, const float* log_sums) {
-    const int64_t lane = q.lane;
-    const float scale = q.scale(), drop_scale = q.dropout_scale();
-    float *scores = w.scores + lane, *d_weights = w.d_weights + lane;
-    Floats shift = {}, product = {};
-    for (int i = 0; i < q.count; i++)
-        if (log_sums[q.first + i] != -INFINITY) shift[i] = log_sums[q.first + i];
-    for (int64_t key = q.range.low; key < q.range.high; key++) {
+// Replace the scores of a vector of queries by weights, and the gradients of the weights after dropout by those of the
+// weights before it; write the weights after dropout as rows. Returns Σ weights ∘ d_weights.
+template <bool DROPS>
+NOINLINE Floats restore_weight_rows(const QueryVector& q, const PairHead& w, Floats shift) {
+    const float scale = q.scale() * LOG2_E, drop_scale = q.dropout_scale();
+    float *scores = w.scores + q.lane, *d_weights = w.d_weights + q.lane;
+    uint16_t* rows = w.weight_rows + q.lane;
+    const Range range = q.range;
+    Floats product = {};
+    for (int64_t key = range.low; key < range.high; key++) {
         const int64_t at = key * QUERY_BLOCK;
-        const Floats weights = q.visible_values(key, exponential(load(scores + at) * scale - shift), Floats{});
-        Floats dropped = weights, gradients = q.visible_values(key, load(d_weights + at), Floats{});
-        if (q.a.threshold) {
+        Floats weights = rough_power_of_two(load(scores + at) * scale - shift), gradients = load(d_weights + at);
+        if (q.count < LANES || !q.visible_to_all(key)) {
+            const Ints visible = q.visible_lanes(key);
+            weights = visible ? weights : Floats{}, gradients = visible ? gradients : Floats{};
+        }
+        Floats dropped = weights;
+        if (DROPS) {
             const Ints retained = q.retained(key);
             dropped = retained ? dropped * drop_scale : Floats{},
             gradients = retained ? gradients * drop_scale : Floats{};
         }
         product += weights * gradients;
-        write(w.weight_rows + at + lane, dropped);
+        write(rows + at, dropped);
         store(scores + at, weights), store(d_weights + at, gradients);
     }
-    auto gradient = [&](int64_t key) {
+    return product;
+}
+
+// Weights of a vector of queries as rows, and the gradients of their scores as rows and as weights:
+// d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k.
+static void put_score_gradients(const QueryVector& q, const PairHead& w, const float* log_sums) {
+    Floats shift = {};
+    for (int i = 0; i < q.count; i++)
+        if (log_sums[q.first + i] != -INFINITY) shift[i] = log_sums[q.first + i] * LOG2_E;
+    const Floats product =
+        q.a.threshold ? restore_weight_rows<true>(q, w, shift) : restore_weight_rows<false>(q, w, shift);
+    const float scale = q.scale(), *weights = w.scores + q.lane, *d_weights = w.d_weights + q.lane;
+    uint16_t* rows = w.d_score_rows + q.lane;
+    auto gradient = [=](int64_t key) {
         const int64_t at = key * QUERY_BLOCK;
-        const Halves result = rounded(load(scores + at) * (load(d_weights + at) - product) * scale);
-        *reinterpret_cast<Halves*>(w.d_score_rows + at + lane) = result;
+        const Halves result = rounded(load(weights + at) * (load(d_weights + at) - product) * scale);
+        *reinterpret_cast<Halves*>(rows + at) = result;
         return result;
     };
     q.put_pairs(w.weights, [&](int64_t key) {
@@ -329,12 +267,14 @@ static void attend_backward_pairs(
     const KeyRows& values
 ) {
     const Rows<uint16_t> q(a.q, h), d_context(a.context_gradient, h), d_q(a.q_gradient, h);
+    const NextHead<uint16_t> next_head(a, h, true);
     for (int64_t first = 0, next; first < a.queries; first = next) {
         const QueryBlock block(a, visible, first);
         next = block.end();
         for (int64_t i = first; i < next; i++) d_q.fetch(i, a.heads.d_k);
         copy_block(q, visible, block, w.k, w, w.q_units, w.q_pairs);
         copy_block(d_context, visible, block, w.v, w, w.d_context_units, w.d_context_pairs);
+        next_head.fetch(first, next);
         multiply_keys(keys, w.k, w.q_units, block, w.scores);
         multiply_keys(values, w.v, w.d_context_units, block, w.d_weights);
         for (uint16_t* rows : {w.weight_rows, w.d_score_rows})
@@ -353,13 +293,14 @@ template <class Find>
 static void attend_group_pairs(
     const SequenceAttention& a, int64_t kv_head, bool backward, const VisibleKeys& visible, Find find
 ) {
+    const int64_t end = (kv_head + 1) * a.heads.group();
     const PairHead w(a, workspace<char>(ATTENTION_HEAD, PairHead(a, nullptr).bytes));
     const Rows<uint16_t> k(a.k, kv_head), v(a.v, kv_head);
     for (int64_t i = 0; i < a.keys; i++) k.fetch(i, a.heads.d_k), v.fetch(i, a.heads.d_v);
     const KeyRows keys(k, a.keys, w, w.k, w.k_copies);
     if (!backward) {
         pair_rows(v, a.keys, w.keys, w.v, w.v_pairs);
-        for (int64_t h = kv_head * a.heads.group(); h < (kv_head + 1) * a.heads.group(); h++) {
+        for (int64_t h = kv_head * a.heads.group(); h < end; h++) {
             find(h);
             attend_forward_pairs(a, visible, h, w, keys);
         }
@@ -369,7 +310,7 @@ static void attend_group_pairs(
     pair_rows(k, a.keys, w.keys, w.k, w.k_pairs);
     std::fill(w.d_k, w.d_k + w.keys * w.k.stride, 0.0f);
     std::fill(w.d_v, w.d_v + w.keys * w.v.stride, 0.0f);
-    for (int64_t h = kv_head * a.heads.group(); h < (kv_head + 1) * a.heads.group(); h++) {
+    for (int64_t h = kv_head * a.heads.group(); h < end; h++) {
         find(h);
         attend_backward_pairs(a, visible, h, w, keys, values);
     }

@@ -180,11 +180,14 @@ static inline float maximum(Floats values) {
     return values[0];
 }
 
+#define LOG2_E 1.44269504f
+#define LN_2 0.693147181f
+
 // e^x for x ≤ 88 to 2e-7: 2^n · p(x − n ln 2), p a Taylor polynomial on |r| ≤ ln 2 / 2. Below −87 it is 0.
 static inline Floats exponential(Floats x) {
     const Floats rounder = broadcast(12582912.0f);         // 1.5 · 2^23: adding it rounds to an integer
     const Floats bounded = greater(broadcast(-87.0f), x);  // NaN stays NaN
-    const Floats n = (bounded * 1.44269504f + rounder) - rounder;
+    const Floats n = (bounded * LOG2_E + rounder) - rounder;
     Floats r = bounded - n * 0.693359375f;
     r -= n * -2.12194440e-4f;
     Floats p = broadcast(1.0f / 5040);
@@ -201,6 +204,28 @@ static inline Floats exponential(Floats x) {
     const Floats result = p * (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
 #endif
     return x < -87.0f ? Floats{} : result;
+}
+
+// 2^x for x ≤ 127 to 3e-6, for results that are rounded to bfloat16, which has 4e-3: 2^⌊x⌋ · p(x − ⌊x⌋). The polynomial
+// p has the least relative error on [0, 1] of those of degree 4 with p(0) = 1. Below −126 the result is 0.
+static inline Floats rough_power_of_two(Floats x) {
+#if LANES == 16
+    const Floats f = (Floats)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#else
+    const Floats bounded = greater(broadcast(-126.0f), x), rounder = broadcast(12582912.0f);
+    const Floats near = (bounded + rounder) - rounder, n = near > bounded ? near - 1.0f : near, f = bounded - n;
+#endif
+    Floats p = broadcast(1.3426686e-2f);
+    p = p * f + 5.2242473e-2f;
+    p = p * f + 2.4128021e-1f;
+    p = p * f + 6.9304484e-1f;
+    p = p * f + 1.0f;
+#if LANES == 16
+    const Floats result = (Floats)_mm512_scalef_ps((__m512)p, (__m512)x);  // rounds x down
+#else
+    const Floats result = p * (Floats)((__builtin_convertvector(n, Ints) + 127) << 23);
+#endif
+    return x < -126.0f ? Floats{} : result;
 }
 
 // ln x to 1e-7 for normal x > 0: e ln 2 + ln m, x = m · 2^e, √½ ≤ m < √2 (the polynomial of Cephes' logf). −∞ for 0.

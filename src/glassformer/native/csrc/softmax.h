@@ -1,12 +1,18 @@
 // The softmax of a row (equation 1 and section 3.4), shifted by its maximum.
 #pragma once
 #include "simd.h"
+#include <type_traits>
 
-// Replace x[from … to), up to the end of a vector, by e^(x − shift); −∞ yields 0. Returns the sum.
+// Replace x[from … to), up to the end of a vector, by e^(x − shift), as precise as results in T need it; −∞ yields 0.
+// Returns the sum.
+template <class T = float>
 static inline float exponentiate(float* x, int64_t from, int64_t to, float shift) {
+    constexpr bool rough = std::is_same<T, uint16_t>::value;
+    const float power = shift * LOG2_E;
     Floats totals = {};
     for (int64_t i = from; i < to; i += LANES) {
-        const Floats values = exponential(load(x + i) - shift);
+        const Floats values =
+            rough ? rough_power_of_two(load(x + i) * LOG2_E - power) : exponential(load(x + i) - shift);
         store(x + i, values);
         totals += values;
     }

@@ -31,7 +31,7 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
             totals += values == broadcast(-INFINITY) ? Floats{} : values;
         }
     const float shift = maximum(greater(greater(largest[0], largest[1]), greater(largest[2], largest[3])));
-    const float denominator = exponentiate(logits, 0, padded_size, shift);
+    const float denominator = exponentiate<T>(logits, 0, padded_size, shift);
     const float inverse = 1.0f / denominator, uniform = l.smoothing / size;
     const double log_sum = shift + std::log(static_cast<double>(denominator));
     logits[target] -= (1 - l.smoothing) * denominator;
