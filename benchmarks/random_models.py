@@ -1,4 +1,4 @@
-"""Random calls of models with packed weights: GPT (GPT-2 and Llama forms), and encoders (BERT, ViT and series).
+"""Random calls of models with packed weights: GPT (GPT-2 and Llama forms), encoders (BERT, ViT and series), and texts.
 
 In int8 the expected numbers are those of a model whose linear transformations round their inputs and weights to the
 same 127 steps. A number at the border of two steps may be rounded otherwise, so the tolerance is that of int8.
@@ -23,8 +23,10 @@ from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedF
 from glassformer.layers.mask import Mask
 from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Rotary
+from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native.decoding import NativeGPT
+from glassformer.native.inference import inference_form
 from glassformer.native.library import loaded
 from glassformer.native.packed import PackedEncoder, pack_encoder, pads_behind, unsupported_stack
 
@@ -225,9 +227,76 @@ def draw_encoder(rng: Draw, int8: bool) -> Call:
     return Call(computed(native), computed(expected), tolerance, what, hides=hides, precise=precise)
 
 
+# Texts
+
+
+@functools.lru_cache(maxsize=FORMS)
+def bert(number: int, int8: bool) -> tuple[BERT, BERT, BERT]:
+    """A model, its reference and its form in the kernels."""
+    rng = random.Random(number)
+    heads = rng.choice((1, 2, 3, 8))
+    d_model = heads * rng.choice((4, 8, 16, 32, rng.randint(LEAST_WIDTH, 40)))
+    sizes = {"d_model": d_model, "n_heads": heads, "d_ff": rng.randint(1, 140), "n_layers": rng.choice((1, 1, 1, 2))}
+    kinds = {"activation": rng.choice(sorted(ACTIVATIONS)), "n_segments": rng.choice((1, 2, 3))}
+    values = {"vocab_size": VOCABULARY, "max_length": MAX_LENGTH, "dropout": 0.0, **sizes, **kinds}
+    with torch.random.fork_rng():
+        torch.manual_seed(number)
+        model = BERT(BERTConfig.parse(values)).eval()
+        randomize(model, 1.5)
+    return model, reference(model, int8), inference_form(model, int8, loaded())
+
+
+def draw_texts(rng: Draw, int8: bool) -> Call:
+    """Vectors of texts or of their tokens; with gaps or numbered sentences, which the blocks themselves compute."""
+    number = rng.randrange(FORMS)
+    model, expected, native = bert(number, int8)
+    batch, length, n_segments = size(rng, 12), size(rng, MAX_LENGTH), model.config.n_segments
+    kind = rng.choice(("none", "padding", "padding", "padding"))
+    if rng.random() < 0.1:
+        kind = rng.choice(("gaps", "numbers"))
+    mask = torch.arange(length) < torch.randint(length + 1, (batch, 1))
+    if kind == "gaps":
+        mask = torch.rand(batch, length) < 0.7
+    if kind == "numbers":
+        mask = torch.randint(3, (batch, length)).sort(1, descending=True)[0]
+    tokens, segments = torch.randint(VOCABULARY, (batch, length)), torch.randint(n_segments, (batch, length))
+    bad = None
+    if invalid(rng):
+        bad = rng.choice(("token", "segment", "shape", "type"))
+        if bad in ("token", "segment") and bool((mask != 0).any()):
+            row, column = rng.choice((mask != 0).nonzero().tolist())
+            wrong = tokens if bad == "token" else segments
+            wrong[row, column] = rng.choice((-1, VOCABULARY, 2**31 - 1))
+        if bad == "shape":
+            segments = F.pad(segments, (0, 1))
+    whole = rng.choice((torch.int64, torch.int32))
+    tokens, segments = tokens.to(whole), segments.to(torch.float32 if bad == "type" else whole)
+    tokens, segments, mask = (laid_out(rng, one) for one in (tokens, segments, mask))
+    given = None if kind == "none" else mask, None if rng.random() < 0.3 and bad is None else segments
+    pooling = rng.choice((None, "mean", "mean", "max", "cls"))
+    if kind == "numbers" or (kind == "gaps" and not pads_behind(mask)):
+        expected = model  # as the blocks compute, without rounding
+
+    def computed(form: BERT) -> Results:
+        def compute() -> list[Tensor]:
+            if pooling is not None:
+                found = form.embed(tokens, *given, pooling=pooling)
+                return [found[mask[:, 0] != 0] if pooling == "cls" and given[0] is not None else found]
+            hidden = form.hidden(tokens, *given)
+            return [hidden if given[0] is None else hidden[mask != 0]]
+
+        return torch.inference_mode()(compute)
+
+    what = f"form {number}, {[batch, length]}, mask {kind}, pooling {pooling}, invalid {bad}"
+    precise = lambda: computed(model if int8 else copy.deepcopy(model).double())()  # noqa: E731
+    return Call(computed(native), computed(expected), INT8 if int8 else FLOAT32, what, precise=precise)
+
+
 MODELS = {
     "gpt_float32": Kernel(lambda rng: draw_gpt(rng, int8=False), FLOAT32),
     "gpt_int8": Kernel(lambda rng: draw_gpt(rng, int8=True), INT8),
     "encoder_float32": Kernel(lambda rng: draw_encoder(rng, int8=False), FLOAT32),
     "encoder_int8": Kernel(lambda rng: draw_encoder(rng, int8=True), INT8),
+    "texts_float32": Kernel(lambda rng: draw_texts(rng, int8=False), FLOAT32),
+    "texts_int8": Kernel(lambda rng: draw_texts(rng, int8=True), INT8),
 }

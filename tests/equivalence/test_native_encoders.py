@@ -172,6 +172,20 @@ def test_vectors_of_another_width_are_refused(width: int) -> None:
         form.encoder(torch.zeros(2, 3, width))
 
 
+@torch.inference_mode()
+def test_unknown_segments_and_tables_of_another_width_are_refused() -> None:
+    tokens, mask, segments = texts()
+    form = accelerate(bert())
+    with pytest.raises(IndexError):
+        form.embed(tokens, mask, segments + 2)
+    for name in ("position", "segment"):
+        form = accelerate(bert())
+        table = getattr(form.embedding, name)
+        table.weight = nn.Parameter(table.weight[:, :5].clone())
+        with pytest.raises(RuntimeError):
+            form.embed(tokens, mask, segments)
+
+
 def test_gradients_numbered_texts_and_gaps_are_computed_by_the_blocks() -> None:
     model, (tokens, mask, segments) = bert(), texts()
     form = accelerate(model)

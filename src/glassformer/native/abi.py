@@ -7,6 +7,8 @@ from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_ui
 
 ACTIVATIONS = {"relu": 1, "gelu": 2, "silu": 3, "gelu_tanh": 4}
 """``enum Activation`` of activation.h; 0 is none."""
+POOLINGS = {"mean": 1, "max": 2, "cls": 3}
+"""``enum Pooling`` of arguments.h; 0 is none: the vectors of all tokens."""
 
 
 class Parameter(Structure):
@@ -70,6 +72,24 @@ class RotaryTables(Structure):
     """Cosines and sines of rotary positions, or nulls; see ``ops.rotary_tables``."""
 
     _fields_ = (("cosines", c_void_p), ("sines", c_void_p))
+
+
+class EncoderBatch(Structure):
+    """Sequences for an encoder, and the memory for its results; see arguments.h."""
+
+    _fields_ = (
+        ("sequences", c_int64),
+        ("length", c_int64),
+        ("cu_seqlens", c_void_p),
+        ("x", c_void_p),
+        ("ids", c_void_p),
+        ("segments", c_void_p),
+        ("positions", c_void_p),
+        ("segment_table", c_void_p),
+        ("n_segments", c_int64),
+        ("pooling", c_int32),
+        ("result", c_void_p),
+    )
 
 
 class DecoderCache(Structure):

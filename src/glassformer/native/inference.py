@@ -3,19 +3,19 @@
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.layers.block import Stack, select_tokens
 from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, TokenEmbedding
 from glassformer.layers.mask import Sentences
 from glassformer.layers.position import Learned
-from glassformer.models.bert import BERT
+from glassformer.models.bert import BERT, Pooling
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
 from glassformer.models.series import SeriesModel
 from glassformer.models.vit import ViT
+from glassformer.native.abi import POOLINGS
 from glassformer.native.blocks import unsupported_class, unsupported_norm
 from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.execution import Execution
@@ -87,34 +87,60 @@ class PackedBERT(BERT):
         segments: Int[Tensor, "batch length"] | None = None,
         selected: Int[Tensor, " selected"] | None = None,
     ) -> Float[Tensor, "*tokens d_model"]:
-        used = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
+        used = _used(tokens, mask)
         if not self._by_kernels(tokens, used, segments):
             return super().hidden(tokens, mask, segments, selected)
-        embedding, encoder = self.embedding, cast(PackedEncoder, self.encoder)
-        table = cast(Learned, embedding.position)(0, tokens.size(1))
-        vectors = cast(SegmentEmbedding, embedding.segment).weight
-        places = used.nonzero()[:, 1]
-        rows = (
-            (table + vectors[0])[places] if segments is None else table[places] + F.embedding(segments[used], vectors)
-        )
-        return select_tokens(encoder.encode(rows, used, tokens[used].long()), selected)
+        return select_tokens(self._encode(tokens, used, segments, None), selected)
+
+    def embed(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Sentences | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+        pooling: Pooling = "mean",
+    ) -> Float[Tensor, "batch d_model"]:
+        used = _used(tokens, mask)
+        if tokens.size(1) == 0 or pooling not in POOLINGS or not self._by_kernels(tokens, used, segments):
+            return super().embed(tokens, mask, segments, pooling)
+        return self._encode(tokens, used, segments, pooling)
+
+    def _encode(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        used: Bool[Tensor, "batch length"],
+        segments: Int[Tensor, "batch length"] | None,
+        pooling: Pooling | None,
+    ) -> Float[Tensor, "batch *length d_model"]:
+        positions = cast(Learned, self.embedding.position)(0, tokens.size(1))
+        tables = positions, cast(SegmentEmbedding, self.embedding.segment).weight
+        return cast(PackedEncoder, self.encoder).encode_texts(tokens, used, segments, tables, pooling)
 
     def _by_kernels(self, tokens: Tensor, used: Tensor, segments: Tensor | None) -> bool:
         """True if the kernels compute this pass; the model itself broadcasts masks and refuses other types."""
         embedding, encoder = self.embedding, self.encoder
-        integers = tokens.is_cpu and tokens.dtype in (torch.int32, torch.int64)
-        if not isinstance(encoder, PackedEncoder) or not integers:
+        indices = (tokens,) if segments is None else (tokens, segments)
+        if not isinstance(encoder, PackedEncoder) or used.shape != tokens.shape:
             return False
-        if used.shape != tokens.shape or (segments is not None and segments.shape != tokens.shape):
+        if any(
+            one.shape != tokens.shape or not one.is_cpu or one.dtype not in (torch.int32, torch.int64)
+            for one in indices
+        ):
             return False
         if any(part.training or has_hooks(part) for part in (*embedding.modules(), encoder)):
             return False
         unchanged = encoder.structure.embedding == embedding.weight.data_ptr() and _known_embedding(embedding)
-        return unchanged and single_on_cpu(*embedding.parameters()) and encoder.computes(used)
+        if not unchanged or not single_on_cpu(*embedding.parameters()):
+            return False
+        tables = cast(Learned, embedding.position).weight, cast(SegmentEmbedding, embedding.segment).weight
+        return all(table.size(1) == encoder.structure.d_model for table in tables) and encoder.computes(used)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """A copy is a ``BERT``: the packed weights belong to this form."""
         return blank, (BERT,), self.__dict__
+
+
+def _used(tokens: Int[Tensor, "batch length"], mask: Sentences | None) -> Sentences:
+    return torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask
 
 
 def native_parts(model: nn.Module) -> set[str]:

@@ -18,6 +18,7 @@ from glassformer.native.abi import (
     BeamSteps,
     DecoderCache,
     Embedding,
+    EncoderBatch,
     Extension,
     Linear,
     MatrixProduct,
@@ -85,6 +86,7 @@ class Kernels:
         stack = (POINTER(PackedStack), POINTER(RotaryTables))
         cache = POINTER(DecoderCache)
         self.encode = function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
+        self.encode_batch = function(library.encode_batch, *stack, POINTER(EncoderBatch), c_int64)
         self.decode = function(library.decode, *stack, POINTER(Linear), POINTER(NewestTokens), cache, c_int64)
         encoding = (c_void_p, cache, POINTER(BeamSteps), c_int64)
         self.search_beams = function(library.search_beams, *stack, POINTER(Linear), *encoding)

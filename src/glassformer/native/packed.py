@@ -15,7 +15,18 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.mask import Mask
 from glassformer.layers.position import Rotary
-from glassformer.native.abi import Heads, Layer, Linear, Norm, PackedStack, Parameter, RotaryTables
+from glassformer.models.bert import Pooling
+from glassformer.native.abi import (
+    POOLINGS,
+    EncoderBatch,
+    Heads,
+    Layer,
+    Linear,
+    Norm,
+    PackedStack,
+    Parameter,
+    RotaryTables,
+)
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import blank, shallow_copy
 from glassformer.native.library import Kernels
@@ -163,22 +174,44 @@ class PackedEncoder(Stack):
         tokens = self._tokens(x, mask) if memory is None and cache is None else None
         if tokens is None:
             return super().forward(x, mask, memory, memory_mask, cache, selected)
-        return select_tokens(self.encode(x[tokens].contiguous(), tokens), selected)
+        x = x.contiguous()
+        result = torch.empty_like(x)
+        self._run(EncoderBatch(x=x.data_ptr()), tokens, result)
+        return select_tokens(result, selected)
 
-    def encode(
+    def encode_texts(
         self,
-        rows: Float[Tensor, "tokens d_model"],
+        ids: Int[Tensor, "batch length"],
         tokens: Bool[Tensor, "batch length"],
-        ids: Int[Tensor, " tokens"] | None = None,
-    ) -> Float[Tensor, "batch length d_model"]:
-        """The output for ``rows``, one a token of ``tokens``. With ``ids`` the kernel adds their embeddings."""
-        first = cu_seqlens_of(tokens.sum(1))
-        addresses = address(ids), rows.data_ptr(), first.data_ptr()
-        rotary, threads = self.rotary.of(tokens.size(1)), torch.get_num_threads()
-        self.packed.kernels.encode(self.structure, rotary, *addresses, len(tokens), None, threads)
-        result = rows.new_zeros(*tokens.shape, rows.size(1))
-        result[tokens] = rows
+        segments: Int[Tensor, "batch length"] | None,
+        tables: tuple[Tensor, Tensor],
+        pooling: Pooling | None,
+    ) -> Float[Tensor, "batch *length d_model"]:
+        """The output for the embeddings of ``ids``: vectors of all tokens, or with ``pooling`` one a text.
+
+        ``tables``: encodings of positions and segments. The stack was packed with the embedding of ``ids``.
+        """
+        positions, segment_table = (table.contiguous() for table in tables)
+        ids, segments = ids.long().contiguous(), None if segments is None else segments.long().contiguous()
+        batch = EncoderBatch(
+            ids=ids.data_ptr(),
+            segments=address(segments),
+            positions=positions.data_ptr(),
+            segment_table=segment_table.data_ptr(),
+            n_segments=len(segment_table),
+            pooling=0 if pooling is None else POOLINGS[pooling],
+        )
+        shape = ids.shape if pooling is None else ids.shape[:1]
+        result = positions.new_empty(*shape, self.structure.d_model)
+        self._run(batch, tokens, result)
         return result
+
+    def _run(self, batch: EncoderBatch, tokens: Bool[Tensor, "batch length"], result: Tensor) -> None:
+        first = cu_seqlens_of(tokens.sum(1))
+        batch.sequences, batch.length = tokens.shape
+        batch.cu_seqlens, batch.result = first.data_ptr(), result.data_ptr()
+        rotary, threads = self.rotary.of(tokens.size(1)), torch.get_num_threads()
+        self.packed.kernels.encode_batch(self.structure, rotary, batch, threads)
 
     def computes(self, tokens: Tensor) -> bool:
         """True if the kernels compute a pass over ``tokens``: a boolean mask with all padding at the end."""
@@ -216,7 +249,7 @@ def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
 def pack_encoder(stack: Stack, kernels: Kernels, int8: bool, embedding: TokenEmbedding | None = None) -> PackedEncoder:
     """A stack of the same parameters and hooks that computes with packed copies of the weights.
 
-    With an ``embedding``, ``PackedEncoder.encode`` takes ids.
+    ``PackedEncoder.encode_texts`` requires ``embedding``.
     """
     form: Any = shallow_copy(stack)
     form.__class__ = PackedEncoder

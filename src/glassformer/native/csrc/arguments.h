@@ -63,6 +63,20 @@ struct PackedStack {
     Norm embedding_norm;  // weight null: none
 };
 
+enum Pooling { EVERY_TOKEN, MEAN, MAXIMUM, FIRST };
+
+// Sequences for an encoder; padding follows their tokens.
+struct EncoderBatch {
+    int64_t sequences, length;
+    const int64_t* cu_seqlens;               // [sequences + 1], number of tokens before each, and of all
+    const float* x;                          // [sequences, length, d_model], or null with ids
+    const int64_t *ids, *segments;           // [sequences, length]; segments null: 0 for all tokens
+    const float *positions, *segment_table;  // with ids: [length, d_model], [n_segments, d_model]
+    int64_t n_segments;
+    int32_t pooling;
+    float* result;  // [sequences, length, d_model], 0 for padding; or with pooling [sequences, d_model]
+};
+
 // Key–value cache of the decoder's hypotheses. `memory` belongs to the source (cross-attention) or to the prompts
 // (decoder-only). `keys_values[t]` belongs to step t: [layers, rows[t], keys and values]. The keys of hypothesis r at
 // step t are in row beam_index[r][t].

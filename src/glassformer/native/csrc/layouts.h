@@ -30,6 +30,10 @@ static std::string layout_of(const std::string& name) {
         F(embedding) F(vocab_size) F(scale) F(embedding_norm)
     )
     STRUCT(Heads, F(n_heads) F(n_kv_heads) F(d_k) F(d_v))
+    STRUCT(
+        EncoderBatch, F(sequences) F(length) F(cu_seqlens) F(x) F(ids) F(segments) F(positions) F(segment_table)
+        F(n_segments) F(pooling) F(result)
+    )
     STRUCT(RotaryTables, F(cosines) F(sines))
     STRUCT(
         DecoderCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
