@@ -1,5 +1,5 @@
-// Stacks in use, step by step: the newest token of each hypothesis with a cache. Decoder-only models and decoders with
-// cross-attention share this code.
+// Inference of stacks step by step: the newest token of each hypothesis with a cache. Decoder-only models and decoders
+// with cross-attention share this code.
 #include "packed_stack.h"
 
 namespace {

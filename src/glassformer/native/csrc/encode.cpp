@@ -1,4 +1,4 @@
-// Stacks in use, on full sequences: encoders, and prompts of decoder-only models.
+// Inference of stacks on full sequences: encoders, and prompts of decoder-only models.
 //
 // Sequences are concatenated without padding.
 #include "attention.h"
@@ -68,7 +68,7 @@ void attend_prompts(
     );
 }
 
-// Self-attention of full sequences; with a cache, of prompts, whose keys and values are stored in its memory.
+// Self-attention of full sequences. With a cache they are prompts, and it stores their keys and values.
 void attend_sequences(
     const StackCall& stack, int index, const SequenceRange& sequences, const DecoderCache* cache, float* x
 ) {
@@ -90,8 +90,8 @@ void attend_sequences(
     });
 }
 
-// Sequences in groups whose activations fit the L2 cache: the same number of groups for each thread, with nearly equal
-// numbers of tokens.
+// Groups of sequences whose activations fit the L2 cache. Each thread has the same number of groups, and all have
+// nearly the same number of tokens.
 std::vector<SequenceRange> groups_of(const SequenceRange& all, int64_t threads) {
     const int64_t rounds = ceil_div(all.tokens(), TOKENS_AT_ONCE * threads);
     const int64_t count = std::clamp<int64_t>(rounds * threads, 1, std::max<int64_t>(1, all.tokens() / FEWEST_TOKENS));
@@ -184,10 +184,10 @@ void put_group(const StackCall& stack, const EncoderBatch& batch, const Sequence
 
 }  // namespace
 
-// Sources of a decoder and prompts. x: [tokens, d_model], unpadded: positional encodings, to which the embeddings of
-// `ids` are added, and then the result. cu_seqlens: first token of each sequence, and the end of the last. With a cache
-// the sequences are prompts of a decoder-only model, whose keys and values are stored in its memory; else attention is
-// bidirectional.
+// Encode the source of a decoder with bidirectional attention, or with a cache the prompts of a decoder-only model: the
+// cache stores their keys and values. x: [tokens, d_model], without padding. It contains positional encodings, to which
+// the embeddings of `ids` are added, and then the result. cu_seqlens: first token of each sequence, and the end of the
+// last.
 API int32_t encode(
     const PackedStack* stack, const RotaryTables* rotary, const int64_t* ids, float* x, const int64_t* cu_seqlens,
     int64_t sequences, const DecoderCache* cache, int64_t threads

@@ -1,4 +1,4 @@
-// Parts of a stack in use (packed weights), shared by full sequences and by steps with a cache.
+// Parts of inference with packed weights that full sequences and steps with a cache share.
 //
 // Activations are float32; cached keys and values may be bfloat16. The result of a row does not depend on other rows of
 // its batch.
